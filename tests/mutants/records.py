@@ -2134,6 +2134,16 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/archive/test_iceberg.py::TestRaces::test_an_expired_snapshot_and_files_that_disagree_are_no_guess"),
     ),
     Record(
+        "archived-end-of-one-stream",
+        Case("tests/archive/test_iceberg_streams.py::test_the_archived_end_is_that_of_the_stream_that_is_behind"),
+    ),
+    Record(
+        "pass-over-what-is-deleted",
+        Case(
+            "tests/archive/test_iceberg_streams.py::test_records_that_are_deleted_during_an_export_leave_a_gap_only_if_that_is_asked_for"
+        ),
+    ),
+    Record(
         "repeat-secrets", Case("tests/archive/test_s3_store.py::test_no_secret_is_in_an_error_a_log_line_or_a_repr")
     ),
     Record(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.archive import s3_store
+from viewstamp.archive.exported_topic import ExportedTopic
 from viewstamp.archive.iceberg import FIRST, NEXT, TableOfTopic
 from viewstamp.archive.s3_client import S3Client
 from viewstamp.archive.s3_store import S3Objects, _S3Creation
+from viewstamp.errors import TrimmedError
 from viewstamp.host import attempts
 from viewstamp.host.attempts import Attempts
 
@@ -172,6 +174,32 @@ def believe_the_files() -> AbstractContextManager[None]:
     return patched(TableOfTopic, _find_end=find_end)
 
 
+def archived_end_of_the_first_stream() -> AbstractContextManager[None]:
+    """The archived end of a topic with streams is that of the stream that is ahead."""
+    original = ExportedTopic.archived_end
+
+    async def archived_end(self: ExportedTopic, info: Any) -> int:
+        end = await original(self, info)
+        return info.last_position + 1 if self.has_streams else end
+
+    return patched(ExportedTopic, archived_end=archived_end)
+
+
+def pass_over_what_is_deleted() -> AbstractContextManager[None]:
+    """An export goes on behind records that were deleted while it ran, although nobody asked for that."""
+    original = ExportedTopic.tables
+
+    async def tables(self: ExportedTopic, first: int, end: int, *more: Any) -> AsyncGenerator[Any, None]:
+        try:
+            async for table in original(self, first, end, *more):
+                yield table
+        except TrimmedError as error:
+            async for table in original(self, error.first, end, *more):
+                yield table
+
+    return patched(ExportedTopic, tables=tables)
+
+
 STORE_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -195,6 +223,18 @@ STORE_MUTANTS = {
         Mutant("repeat-a-lost-commit", "two exports add the same records", repeat_a_lost_commit, rule="§5a"),
         Mutant("believe-the-property", "a table that was rolled back lacks records", believe_the_property, rule="§5a"),
         Mutant("believe-the-files", "deleted rows of a table come back", believe_the_files, rule="§5a"),
+        Mutant(
+            "archived-end-of-one-stream",
+            "a table has records that are not archived",
+            archived_end_of_the_first_stream,
+            rule="§5a",
+        ),
+        Mutant(
+            "pass-over-what-is-deleted",
+            "a table lacks records, and nobody is told",
+            pass_over_what_is_deleted,
+            rule="§5a",
+        ),
         Mutant("repeat-secrets", "an error has the text of the store's answer", repeat_secrets, rule="§5a"),
     )
 }

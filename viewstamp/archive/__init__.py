@@ -31,6 +31,7 @@ Modules
     `run_process.py` the same calls as a node makes them: in the archive process, with a time limit
     `worker.py`    the archive process
     `export.py`    the steps of an export of a topic into an Iceberg table
+    `exported_topic.py` a topic as an export reads it, with streams or without
     `iceberg.py`   the table: what it has, data files, commits (the extra ``viewstamp[iceberg]``)
     `pipe.py`      the messages between the two
 

@@ -4,6 +4,9 @@ The table itself says where an export begins (``iceberg.py``), so nothing is sto
 records from the nodes, which have them in their logs or get them from runs, verified as for any reader. It writes data
 files of about 128 MiB of records, and adds up to sixteen of them in one commit.
 
+The positions of a topic with streams are those over all streams. Its records are read in this order, up to a position
+that was given when the export began, so the table is a part of the topic without gaps after each commit.
+
 | it ends | the table has | left over |
 | --- | --- | --- |
 | before the table is created | nothing | nothing |
@@ -21,19 +24,18 @@ those of others, because another export may be about to commit them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
 from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.exported_topic import ExportedTopic
 from viewstamp.archive.iceberg import TableOfTopic, TablePlace
-from viewstamp.archive.run_file import RunPart, join_parts
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
-from viewstamp.errors import CorruptionError, RequestError, TrimmedError, UnavailableError
-from viewstamp.wire.columns import slice_columns
+from viewstamp.errors import CorruptionError, TrimmedError, UnavailableError
 
 __all__ = ["Exported", "export_topic"]
 
@@ -51,6 +53,7 @@ class Exported:
       location: the directory or the URL of the table.
       first: the first position that was added.
       end: the position after the last one that the table has; equal to ``first`` if nothing was added.
+      records: the number of records that were added.
       files: the data files that were added.
       bytes: their size.
       snapshots: the ids of the snapshots, the oldest first.
@@ -60,6 +63,7 @@ class Exported:
     location: str
     first: int
     end: int
+    records: int = 0
     files: int = 0
     bytes: int = 0
     snapshots: tuple[int, ...] = ()
@@ -85,7 +89,7 @@ async def export_topic(
 
     Args:
       client: of the cluster.
-      topic: its name; a topic without streams.
+      topic: its name.
       place: the table. It is created by the first export.
       entropy: for the names of files, for example ``random.SystemRandom()``.
       until: ``"committed"``: all records that are committed now. ``"archived"``: those that are in committed runs. A
@@ -98,7 +102,7 @@ async def export_topic(
 
     Raises:
       ConfigError: pyiceberg or pyarrow is missing, or the place is wrong.
-      UnknownTopicError: there is no such topic. RequestError: it has streams, or the table has other records.
+      UnknownTopicError: there is no such topic. RequestError: the table has other records.
       TrimmedError: records were deleted that the table does not have, and ``skip_deleted`` is off.
       CorruptionError: the table has positions that the topic does not have, or does not say which ones it has.
       UnavailableError: another export was faster, or no node answers. Nothing was added by the failed commit.
@@ -106,19 +110,20 @@ async def export_topic(
       StorageError: the store or the catalogue failed.
     """
     place.check()
-    await client.describe_topic(topic)  # Before a table is created for a topic that does not exist.
+    source = ExportedTopic(client, topic)
+    await source.describe()  # Before a table is created for a topic that does not exist.
     load_arrow()
     cluster = next((str(each["cluster_id"]) for each in await client.status() if each.get("cluster_id")), "")
     if not cluster:
         raise UnavailableError("no node has told the id of its cluster; nothing was exported", remedy="try again")
     # The table before the topic is described again, so that the topic has all positions that the table has.
-    table = await asyncio.to_thread(TableOfTopic, place, cluster, topic, entropy)
-    info = await client.describe_topic(topic)
+    table = await asyncio.to_thread(TableOfTopic, place, cluster, topic, entropy, has_streams=source.has_streams)
+    info = await source.describe()
     # The rows before the end of the topic are of the schema that it has then, or of an earlier one.
     while await asyncio.to_thread(table.evolve, info.schema):
-        info = await client.describe_topic(topic)  # Again, because the end of the table was read again.
+        info = await source.describe()  # Again, because the end of the table was read again.
     first = info.first_position if table.end is None else table.end
-    end = max(first, _end_of(info, until))
+    end = max(first, await _end_of(source, info, until))
     if first > info.last_position + 1:
         raise CorruptionError(
             f"table {place.name} has positions up to {first - 1}, but topic {topic} ends at {info.last_position},"
@@ -127,25 +132,29 @@ async def export_topic(
         )
     skipped = max(0, min(end, info.first_position) - first)
     if skipped and not skip_deleted:
-        raise TrimmedError(
-            f"the positions {first} to {first + skipped - 1} of topic {topic} were deleted before they were exported;"
-            " nothing was added",
-            first=info.first_position,
-            remedy="--skip-deleted goes on behind them; export more often, or keep records for longer",
-        )
+        raise _deleted(topic, first, first + skipped, info.first_position, "nothing was added")
     first += skipped
     on_begin(first, end, -(-info.bytes * (end - first) // max(1, info.last_position + 1 - info.first_position)))
     added = _Added(table, first)
-    async with aclosing(_tables(client, topic, first, end, file_bytes, on_bytes)) as tables:
-        async for records in tables:
-            await added.write(records)
-            if len(added.files) >= commit_files:
-                await added.commit()
+    while added.end < end:
+        try:
+            async with aclosing(source.tables(added.end, end, file_bytes, on_bytes)) as tables:
+                async for records in tables:
+                    await added.write(records)
+                    if len(added.files) >= commit_files:
+                        await added.commit()
+        except TrimmedError as error:
+            # Deleted since the topic was described, or lost with a majority of the nodes of a group.
+            await added.commit()
+            if not skip_deleted:
+                raise _deleted(topic, added.end, error.first, error.first, "the records before were added") from error
+            skipped += added.skip_to(min(error.first, end))
     await added.commit()
     return Exported(
         location=table.location,
         first=first,
         end=added.end,
+        records=added.records,
         files=added.files_total,
         bytes=added.bytes_total,
         snapshots=tuple(added.snapshots),
@@ -153,19 +162,22 @@ async def export_topic(
     )
 
 
-def _end_of(info: TopicInfo, until: int | str) -> int:
-    """Return the position before which an export ends. Raises RequestError: the topic has no archived records."""
+async def _end_of(source: ExportedTopic, info: TopicInfo, until: int | str) -> int:
+    """Return the position before which an export ends. Raises as ``ExportedTopic.archived_end``."""
     if until == "committed":
         return info.last_position + 1
     if until == "archived":
-        if info.archived is None or not info.archived.runs:
-            raise RequestError(
-                f"topic {info.name} has no archived records; nothing was exported",
-                remedy=f"viewstamp archive run {info.name}; or export until the committed end",
-            )
-        return info.archived.last_position + 1
+        return await source.archived_end(info)
     assert isinstance(until, int), f"until is {until!r}"
     return min(until, info.last_position + 1)
+
+
+def _deleted(topic: str, first: int, end: int, kept_from: int, effect: str) -> TrimmedError:
+    return TrimmedError(
+        f"the positions {first} to {end - 1} of topic {topic} were deleted before they were exported; {effect}",
+        first=kept_from,
+        remedy="--skip-deleted goes on behind them; export more often, or keep records for longer",
+    )
 
 
 class _Added:
@@ -177,13 +189,20 @@ class _Added:
         self.end = first
         self.files: list[Any] = []
         """Written, and not committed yet."""
-        self.files_total = self.bytes_total = 0
+        self.files_total = self.bytes_total = self.records = 0
         self.snapshots: list[int] = []
 
     async def write(self, records: Any) -> None:
         """Write the next records as a data file."""
         self.files.append(await asyncio.to_thread(self._table.write, records))
         self.end += records.num_rows
+        self.records += records.num_rows
+
+    def skip_to(self, position: int) -> int:
+        """Go on at a later position, when everything is committed; return the number of positions between."""
+        assert not self.files, "the records before are committed"
+        skipped, self.end, self._first = position - self.end, position, position
+        return skipped
 
     async def commit(self) -> None:
         """Commit the files that were written, if there are any."""
@@ -193,31 +212,3 @@ class _Added:
             self.files_total += len(files)
             self.bytes_total += sum(each.file_size_in_bytes for each in files)
             self._first = self.end
-
-
-async def _tables(
-    client: Client, topic: str, first: int, end: int, size: int, on_bytes: Callable[[int], None]
-) -> AsyncGenerator[Any, None]:
-    """Yield the records at ``[first, end)`` as Arrow tables of about ``size`` bytes."""
-    arrow = load_arrow()
-    at = first
-    held: list[RunPart] = []
-    held_bytes = 0
-    if first == end:
-        return
-    async with aclosing(client.read_batches(topic, first, end=end)) as batches:
-        async for batch in batches:
-            start, stop = at - batch.first_position, min(end - batch.first_position, batch.count)
-            part = slice_columns(batch.columns(), start, stop)
-            held.append(RunPart(batch.term, batch.first_index + start, batch.log_time, part))
-            at += stop - start
-            held_bytes += part.size
-            on_bytes(part.size)
-            if held_bytes >= size or at == end:
-                begin = at - sum(each.columns.count for each in held)
-                yield await asyncio.to_thread(join_parts, arrow, begin, at - begin, held)
-                held, held_bytes = [], 0
-    if at != end:
-        raise UnavailableError(
-            f"topic {topic} was read up to position {at - 1} instead of {end - 1}", remedy="try again"
-        )

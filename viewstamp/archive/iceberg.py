@@ -30,6 +30,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from viewstamp.archive.columns import header_maps, load_arrow
+from viewstamp.archive.exported_topic import STREAM
 from viewstamp.archive.run_rows import ROW, row_structs
 from viewstamp.errors import (
     ConfigError,
@@ -89,7 +90,9 @@ class TableOfTopic:
       location: the directory or the URL of the table.
     """
 
-    def __init__(self, place: TablePlace, cluster: str, topic: str, entropy: Random) -> None:
+    def __init__(
+        self, place: TablePlace, cluster: str, topic: str, entropy: Random, *, has_streams: bool = False
+    ) -> None:
         """Open a table, or create it without records. ``entropy`` is for the names of files.
 
         Raises:
@@ -110,6 +113,7 @@ class TableOfTopic:
             ) from error
         self._rows: RowSchema | None = None
         self._owner = cluster, topic
+        self._has_streams = has_streams
         with self._storing("opened"):
             self._catalog: Any = catalogs.load_catalog(*_settings(place)[0], **_settings(place)[1])
             self._table: Any = self._open(cluster, topic)
@@ -251,7 +255,7 @@ class TableOfTopic:
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
         try:
             properties = {_CLUSTER: cluster, _TOPIC: topic, "write.parquet.compression-codec": "zstd"}
-            return self._catalog.create_table(self._name, _table_schema(), properties=properties)
+            return self._catalog.create_table(self._name, _table_schema(self._has_streams), properties=properties)
         except TableAlreadyExistsError:  # Another export has created it meanwhile.
             return self._reload()
 
@@ -263,7 +267,7 @@ class TableOfTopic:
         from pyiceberg.schema import Schema
         from pyiceberg.types import NestedField, StructType
 
-        plain = _table_schema()
+        plain = _table_schema(self._has_streams)
         if self._rows is None:
             return plain
         row = self._table.schema().find_field(ROW)
@@ -354,12 +358,17 @@ def _settings(place: TablePlace) -> tuple[tuple[str, ...], dict[str, str]]:
     return (_CATALOGUE,), {"type": "sql", "uri": uri, "warehouse": directory.as_uri()}
 
 
-def _table_schema() -> Any:
-    """Return the schema of the table; the columns are those of a run, but for the headers, which are a map."""
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import BinaryType, LongType, MapType, NestedField, StringType, TimestamptzType
+def _table_schema(has_streams: bool) -> Any:
+    """Return the schema of the table: the columns of a run, but headers that are a map, and the stream if it has one.
 
-    headers = MapType(8, StringType(), 9, BinaryType(), value_required=True)
+    A catalogue gives the columns their ids in this order, then the parts of columns, so these are the ids in files.
+    """
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import BinaryType, IntegerType, LongType, MapType, NestedField, StringType, TimestamptzType
+
+    stream = [NestedField(8, STREAM, IntegerType(), required=True, doc="the number of its stream, from 1")]
+    part = 9 if has_streams else 8
+    headers = MapType(part, StringType(), part + 1, BinaryType(), value_required=True)
     return Schema(
         NestedField(1, "position", LongType(), required=True, doc="its place in the topic, from 1"),
         NestedField(2, "term", LongType(), required=True),
@@ -368,6 +377,7 @@ def _table_schema() -> Any:
         NestedField(5, "key", BinaryType()),
         NestedField(6, "value", BinaryType(), required=True),
         NestedField(7, "headers", headers),
+        *(stream if has_streams else ()),
     )
 
 

@@ -86,9 +86,9 @@ def export(
                 "topic": topic,
                 "table": table,
                 "location": done.location,
-                "first_position": done.first if done.end > done.first else None,
+                "first_position": done.first if done.records else None,
                 "last_position": done.end - 1,
-                "records": done.end - done.first,
+                "records": done.records,
                 "skipped": done.skipped,
                 "files": done.files,
                 "bytes": done.bytes,
@@ -98,8 +98,8 @@ def export(
         return
     if done.skipped:
         print(f"{done.skipped:,} records were deleted before they were exported")
-    if done.end == done.first:
+    if not done.records:
         print(f"table {table}: nothing new, up to position {done.end - 1:,}")
     else:
-        print(f"table {table}: {done.end - done.first:,} new records, positions {done.first:,} to {done.end - 1:,}")
+        print(f"table {table}: {done.records:,} new records, positions {done.first:,} to {done.end - 1:,}")
         print(f"{done.files} new file{'' if done.files == 1 else 's'}, {done.bytes:,} bytes, in {done.location}")

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from viewstamp.client.client import BaseClient
 from viewstamp.client.results import SpreadTopicInfo, TopicInfo, spread_topic_info, topic_info
-from viewstamp.client.spread_reader import StreamPart, pieces_of, unanswered_stream
+from viewstamp.client.spread_reader import SpreadReader, StreamPart, pieces_of, unanswered_stream
 from viewstamp.client.streams import StreamCalls
 from viewstamp.errors import PeerError, TrimmedError, UnavailableError, ViewstampError
 from viewstamp.ids import GlobalPosition, Position
@@ -186,7 +186,7 @@ class StreamRanges:
         self._groups = client._groups
         self._router = client._router
         self._calls = StreamCalls(client._runtime, client._options, client._groups)
-        self._spawn = client._runtime.spawn
+        self._runtime = client._runtime
         self.known: set[str] = set()
         """Topics that were described. A topic with streams remains one."""
         self._places: dict[tuple[str, int], list[Place]] = {}
@@ -231,6 +231,7 @@ class StreamRanges:
             bytes=sum(size for size, _, _ in streams),
             retain_bytes=found.retain_bytes,
             retain_seconds=found.retain_seconds,
+            schema=found.schema,
             found=found,
             archived_ends=tuple(archived_end for _, _, archived_end in streams),
         )
@@ -297,14 +298,14 @@ class StreamRanges:
         if gone_at := found.gone_at(part.stream):
             raise _trimmed(topic, part, part.start, gone_at)
         position, expected, kept_from = part.start, part.first, part.start
-        ahead = self._spawn(self._fetch(found, part.stream, position))
+        ahead = self._runtime.spawn(self._fetch(found, part.stream, position))
         try:
             while expected < part.last_end:
                 chunk, known_to, kept = await ahead
                 if kept > position:  # Otherwise nothing from there on was trimmed.
                     kept_from = max(kept_from, kept)
                 if known_to < part.end:
-                    ahead = self._spawn(self._fetch(found, part.stream, known_to))
+                    ahead = self._runtime.spawn(self._fetch(found, part.stream, known_to))
                 chunk = [_cut(each, part.end) for each in chunk if each.position < part.end]
                 for each in chunk:
                     local = each.batch.first_position + each.first
@@ -322,6 +323,21 @@ class StreamRanges:
                 position = known_to
         finally:
             ahead.cancel()
+
+    async def merged(self, topic: str, start: int, end: int) -> AsyncGenerator[Sequence[StreamPart], None]:
+        """Yield the records of all streams in a range of positions, which exist, in the order of the topic.
+
+        Raises as ``SpreadReader.next_chunk``; the records up to the position of the error were yielded.
+        """
+        reader = SpreadReader(
+            *(self._runtime, self._groups, self._options, topic, start), end=end, follow=False, node=None
+        )
+        self._router.start()
+        try:
+            while (chunk := await reader.next_chunk()) is not None:
+                yield [_cut(each, end) for each in chunk if each.position < end]
+        finally:
+            reader.close()
 
     async def _fetch(self, found: SpreadTopicInfo, stream: int, begin: int) -> tuple[list[StreamPart], int, int]:
         """Return the next records of a stream, the position up to which these are all, and ``kept_from``."""
