@@ -108,7 +108,7 @@ $(error no benchmark is named $(WHAT): take append, or the name of a program in 
 endif
 endif
 
-bench: $(VENV)/.installed $(if $(filter append backup groups parts rounds scale snapshot sync_threads growth,$(WHAT)),,$(VENV)/.peers) $(if $(filter-out latency growth scale,$(or $(WHAT),latency)),,$(VENV)/.plot) ## measure all against peers, 40 minutes (ARGS="--rows append-64"; or WHAT=append, commands, growth, latency, parts, rounds, ...)
+bench: $(VENV)/.installed $(if $(filter append backup groups ordered_floor parts rounds scale snapshot sync_threads growth,$(WHAT)),,$(VENV)/.peers) $(if $(filter-out latency growth scale,$(or $(WHAT),latency)),,$(VENV)/.plot) ## measure all against peers, 40 minutes (ARGS="--rows append-64"; or WHAT=append, commands, growth, latency, parts, rounds, ...)
 	@$(PY) -m compileall -q viewstamp benchmarks  # As an installer does; else each start of a node compiles its modules.
 	@$(PY) -m $(if $(filter append,$(WHAT)),viewstamp bench append,benchmarks$(if $(WHAT),.$(WHAT))) $(ARGS)
 
