@@ -115,10 +115,14 @@ def pytest_collection_finish() -> None:
     A worker has 300,000 of them, and each simulated world and each planted mutant calls ``gc.collect()``. With the
     exemption, 16 tests of mutants took 5 s of processor time instead of 12 s. The pytest that a mutant runs inside a
     test exempts nothing, because the objects of a broken world must be collected.
+
+    Garbage is collected after 20,000 new objects, and not after 700, which takes a tenth of the processor time less. A
+    process of a node has similar settings.
     """
     if "PYTEST_CURRENT_TEST" not in os.environ:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 

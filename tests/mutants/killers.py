@@ -163,6 +163,7 @@ def _forget_what_was_left_open() -> None:
                     break
     finally:
         sys.unraisablehook = before
+    gc.freeze()  # What is left is in use. Looking at it again and again took half of the time of the tests of mutants.
 
 
 def _crash_of(report: pytest.TestReport) -> str:

