@@ -1,4 +1,4 @@
-"""A worker freezes its objects in its first task that reads, and never again; no other process does."""
+"""A worker freezes its objects in its first task that reads or writes, and never again; no other process does."""
 
 from __future__ import annotations
 
@@ -12,53 +12,74 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.spark.cluster import RunningCluster
-from viewstamp.spark.options import SourceOptions
+from viewstamp.spark.options import SinkOptions, SourceOptions
 from viewstamp.spark.records import spark_schema
+from viewstamp.spark.sink import batch_writer
 from viewstamp.spark.source import batch_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNTS = "process long, before long, after long, records long"
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def reading(cluster: RunningCluster, topic: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task that reads the topic, and reports the frozen objects of its process before and after."""
-    given = {"cluster": cluster.addresses, "topic": topic}
-    reader = batch_reader(SourceOptions.parse(given, streaming=False), spark_schema())
-    parts = reader.partitions()
+def task(work: Callable[[], int]) -> Task:
+    """Return a task that does some work, and reports the frozen objects of its process before and after."""
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         before = gc.get_freeze_count()
-        records = sum(batch.num_rows for part in parts for batch in reader.read(part))
+        records = work()
         row = {"process": os.getpid(), "before": before, "after": gc.get_freeze_count(), "records": records}
         yield pa.RecordBatch.from_pylist([row])
 
-    return read
+    return run
+
+
+def reading(cluster: RunningCluster, topic: str) -> Task:
+    """Return a task that reads the topic; it has two records."""
+    given = {"cluster": cluster.addresses, "topic": topic}
+    reader = batch_reader(SourceOptions.parse(given, streaming=False), spark_schema())
+    cluster.append(topic, [b"a", b"b"])
+    parts = reader.partitions()
+    return task(lambda: sum(batch.num_rows for part in parts for batch in reader.read(part)))
+
+
+def writing(cluster: RunningCluster, topic: str) -> Task:
+    """Return a task that stages two records for the topic."""
+    given = {"cluster": cluster.addresses, "topic": topic}
+    writer = batch_writer(SinkOptions.parse(given, streaming=False), StructType([StructField("value", BinaryType())]))
+
+    def write() -> int:
+        staged = writer.write(iter([pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})]))
+        return 0 if staged.sealed is None else 2
+
+    return task(write)
 
 
 @pytest.mark.slow
-def test_a_worker_freezes_its_objects_in_the_first_task_that_reads(
-    spark: SparkSession, cluster: RunningCluster, topic: str
+@pytest.mark.parametrize("begin", [reading, writing])
+def test_a_worker_freezes_its_objects_in_the_first_task_that_reads_or_writes(
+    spark: SparkSession, cluster: RunningCluster, topic: str, begin: Callable[[RunningCluster, str], Task]
 ) -> None:
-    cluster.append(topic, [b"a", b"b"])
-    read = reading(cluster, topic)
+    work = begin(cluster, topic)
     environment = spark.sparkContext.environment
     environment["TEST_WORKERS_OF"] = topic  # Spark starts new workers for another environment.
     try:
-        tasks = [spark.range(1, numPartitions=1).mapInArrow(read, COUNTS).collect()[0] for _ in range(3)]
+        tasks = [spark.range(1, numPartitions=1).mapInArrow(work, COUNTS).collect()[0] for _ in range(3)]
     finally:
         del environment["TEST_WORKERS_OF"]
-    assert len({task.process for task in tasks}) == 1, "the tasks had several workers"
-    assert [task.records for task in tasks] == [2, 2, 2]
+    assert len({each.process for each in tasks}) == 1, "the tasks had several workers"
+    assert [each.records for each in tasks] == [2, 2, 2]
     first, *later = tasks
     assert 0 < first.before < first.after, "the daemon of the tests has frozen objects, and this task more"
     # The end of the first task frees some, by their reference counts.
-    (frozen,) = {count for task in later for count in (task.before, task.after)}
+    (frozen,) = {count for each in later for count in (each.before, each.after)}
     assert first.before < frozen <= first.after
 
 
@@ -67,8 +88,8 @@ def test_a_reader_outside_of_a_task_freezes_nothing(
 ) -> None:
     """A user may read in the driver, and plans are made there or in workers of their own."""
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
-    cluster.append(topic, [b"a"])
+    work = reading(cluster, topic)
     before = gc.get_freeze_count()
-    (found,) = reading(cluster, topic)(iter(()))
-    assert found.to_pylist()[0]["records"] == 1
+    (found,) = work(iter(()))
+    assert found.to_pylist()[0]["records"] == 2
     assert gc.get_freeze_count() == before

@@ -28,7 +28,7 @@ The parts
   * ``records.py``: records to rows, without a copy; ``source.py``, ``stream_source.py``: the readers.
     ``topic_pattern.py``: topics by a pattern; ``trigger_delay.py``: micro-batches that wait for more records.
   * ``progress.py``: how far a query is behind. ``installed.py``: checks that Spark is installed and new enough.
-  * ``worker_objects.py``: keeps imported modules out of the garbage collection after each task that reads.
+  * ``worker_objects.py``: keeps imported modules out of the garbage collection after each task.
   * ``archived.py``: archived records, read by tasks from the files of runs; ``archived_streams.py``: of topics with
     streams; ``run_files.py``: the store, and the identity of a file.
   * ``spread.py``: topics with streams, planned by the order over all streams, and read stream by stream.

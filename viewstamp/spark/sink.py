@@ -38,6 +38,7 @@ from viewstamp.spark.records import table_options
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.rows import Rows, check_schema, value_columns
 from viewstamp.spark.typed_rows import check_written, topic_schema
+from viewstamp.spark.worker_objects import freeze_once
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -252,6 +253,7 @@ async def _find_topic(client: Client, topic: str) -> None:
 
 def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: Iterator[RecordBatch]) -> Staged:
     """Stage and seal one partition, under a name that no other attempt has."""
+    freeze_once()
     context = TaskContext.get()
     assert context is not None, "rows are written in tasks"
     partition = context.partitionId()
