@@ -27,6 +27,7 @@ from viewstamp.errors import (
     NotLeaderError,
     PositionMismatchError,
     TrimmedError,
+    UnavailableError,
     UnknownActorError,
     UnknownTopicError,
     ViewstampError,
@@ -261,6 +262,8 @@ class Cluster:
         self.clients: list[Client] = []
         self.groups: list[int] = []
         """The group of each HELLO. The nodes have one log, which they take for that of each group."""
+        self.hosts: dict[int, set[str]] = {}
+        """The nodes that host a group; all, if a group is not in it."""
         self.read_chunk = 1024 * 1024
         """READ answers hold at most this many bytes, but at least one batch."""
 
@@ -366,7 +369,13 @@ class Peer:
             self.error(body["id"], error)
 
     def greet(self, body: dict[str, Any]) -> None:
-        self.cluster.groups.append(body.get("group", 0))
+        group = body.get("group", 0)
+        self.cluster.groups.append(group)
+        if self.node.name not in self.cluster.hosts.get(group, {self.node.name}):
+            error = UnavailableError(f"{self.node.name} does not host group {group}")
+            self.connection.send(encode_frame(FrameKind.REFUSED, describe(error)))
+            self.connection.close()
+            return
         if body["cluster"] not in ("", self.cluster.id) and self.cluster.checks_hello:
             error = WrongClusterError(f"this is {self.cluster.id}, not {body['cluster']}")
             self.connection.send(encode_frame(FrameKind.REFUSED, describe(error)))

@@ -9,8 +9,10 @@ import pickle
 import pytest
 
 from tests.client.cluster import Act, Cluster
+from tests.mutants.mutants import patched
 from viewstamp.client import Client, Outcome, Receipt
 from viewstamp.client.results import SpreadTopicInfo
+from viewstamp.client.routing import LeaderFinder
 from viewstamp.errors import (
     ClosedError,
     OutcomeUnknownError,
@@ -72,6 +74,32 @@ async def test_records_go_to_the_streams_of_their_keys_and_receipts_name_them(cl
         assert positions == list(range(1, 16))
     assert sorted(set(cluster.groups)) == [0, *sorted(set(topic.groups))]
     assert client._groups.group_0.sender.session.id == 0, "nothing is appended in group 0"
+
+
+async def test_a_group_is_found_without_a_pause_among_many_nodes_that_do_not_host_it() -> None:
+    """Each of them says so at once, so a pause after each would only delay the first calls of a client."""
+    cluster, pauses = Cluster(), []
+    await cluster.start(9)
+    original = LeaderFinder.delay
+
+    def delay(self: LeaderFinder) -> float:
+        pauses.append(original(self))
+        return pauses[-1]
+
+    try:
+        topic = await spread(cluster)
+        cluster.hosts = {group: {"n1"} for group in topic.groups}
+        with patched(LeaderFinder, delay=delay):
+            for seed in range(1, 4):
+                client = cluster.client(seed=seed)
+                await client.describe_stream("orders", 1)
+                assert (await client.append("orders", b"x", stream=1)).stream == 1
+                assert len(cluster.groups) > 3
+                assert sum(pause > 0 for pause in pauses) <= 1, "at the end of a round only"
+                pauses.clear()
+                cluster.groups.clear()
+    finally:
+        await cluster.close()
 
 
 async def test_records_without_a_key_are_not_divided_and_reach_all_streams(cluster: Cluster) -> None:

@@ -14,14 +14,14 @@ from viewstamp.client.group import GroupParts
 from viewstamp.client.groups import Groups
 from viewstamp.client.link import Link
 from viewstamp.client.results import GroupInfo, Outcome
-from viewstamp.client.routing import REACTIONS, Reaction, Roster
+from viewstamp.client.routing import REACTIONS, LeaderFinder, Reaction, Roster
 from viewstamp.client.session import Session
 from viewstamp.client.stream_choice import StreamChoice
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls
 from viewstamp.client.topic_appends import TopicAppends
 from viewstamp.client.unsent import OpenBatches
-from viewstamp.errors import OutcomeToken, OutcomeUnknownError
+from viewstamp.errors import OutcomeToken, OutcomeUnknownError, ViewstampError
 from viewstamp.ids import Sequence
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
@@ -234,6 +234,16 @@ def wake_without_order() -> AbstractContextManager[None]:
     return patched(StreamRoutes, _find=find)
 
 
+def pause_at_each_node() -> AbstractContextManager[None]:
+    """A client pauses after each node that does not host a group, as after one that refuses a request."""
+    original = LeaderFinder.failed
+
+    def failed(self: LeaderFinder, address: str, error: ViewstampError, *, is_away: bool = False) -> None:
+        original(self, address, error)
+
+    return patched(LeaderFinder, failed=failed)
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -359,6 +369,12 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             "a node starts with settings that were changed and have another member elsewhere",
             believe_changed_settings,
             rule="§10a",
+        ),
+        Mutant(
+            "pause-at-each-node",
+            "a client pauses after each node that does not host the group that it looks for",
+            pause_at_each_node,
+            rule="§10",
         ),
     )
 }

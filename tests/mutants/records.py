@@ -1155,6 +1155,12 @@ RECORDS: tuple[Record, ...] = (
             "tests/node/test_address_check.py::test_settings_that_contradict_the_record_since_the_last_start_are_refused"
         ),
     ),
+    Record(
+        "pause-at-each-node",
+        Case(
+            "tests/client/test_spread_appends.py::test_a_group_is_found_without_a_pause_among_many_nodes_that_do_not_host_it"
+        ),
+    ),
     Record("take-from-anybody", Case("tests/sim/test_stranger.py::test_frames_of_a_stranger_change_nothing")),
     Record(
         "offer-by-anybody", Case("tests/consensus/test_refused.py::test_an_offer_of_another_than_the_leader_is_refused")

@@ -296,7 +296,7 @@ class ConnectionPool:
             return await self.to(address)
         except ViewstampError as error:
             avoid.add(address)
-            self.finder.failed(address, error)
+            self.finder.failed(address, error, is_away=isinstance(error, UnavailableError))
             raise
 
     async def status(self, seconds: float) -> list[dict[str, Any]]:
