@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, SMALL, Group, wait_for
 from tests.node.snapshots import make_meta
@@ -20,6 +21,7 @@ from viewstamp.errors import ConfigError, RequestError, ViewstampError
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node import Node, NodeOptions
+from viewstamp.node.archive_rounds import ArchiveRounds
 from viewstamp.node.hosting import complete_directory
 from viewstamp.node.placement_queries import GroupsQuery, PlacedGroup
 from viewstamp.node.snapshots.file import encode_header
@@ -123,6 +125,25 @@ async def test_founders_open_a_placed_group_and_open_it_again_at_each_start(tmp_
         assert status["placed"] == [{**state.describe(), "failure": ""}]
         await wait_for(lambda: not group.nodes[NodeId("n3")].hosting.unserved, group.journal.tail)
         assert await group.place("s1") == placed
+
+
+async def test_a_group_that_opens_while_its_node_stops_gets_no_archivist(tmp_path: Path) -> None:
+    """Nobody would end its jobs, and the node would fail while it stops."""
+    async with Placing(tmp_path, 1) as group:
+        await group.run()
+        placed, node = await group.place("s1"), group.nodes[N1]
+        await wait_for(lambda: group.leader_of(placed) is not None, group.journal.tail)
+        hosted, original = node.groups[placed], ArchiveRounds.stop
+        del node.archives._parts[placed]
+
+        async def stop(self: ArchiveRounds) -> None:
+            node.archives.start(hosted)
+            await original(self)
+
+        with patched(ArchiveRounds, stop=stop):
+            await group.stop("n1")
+        with pytest.raises(ViewstampError, match=f"group {placed} is not open on this node now"):
+            node.archives.of(placed)
 
 
 async def test_a_node_that_has_moved_serves_its_groups_at_the_new_address(tmp_path: Path) -> None:

@@ -37,9 +37,12 @@ class GroupArchives:
         self.rounds = ArchiveRounds(home, self.archivist, keys, clock, log)
         """Those of group 0."""
         self._parts = {GROUP_0: (self.archivist, self.rounds)}
+        self._is_stopping = False
 
     def start(self, group: Group) -> None:
-        """Begin the rounds of a group, which was started. Idempotent."""
+        """Begin the rounds of a group, which was started. Idempotent; none begins after :meth:`stop`."""
+        if self._is_stopping:  # The node opens a group while it stops, because its start was under way.
+            return
         if group.id not in self._parts:
             log = self._logger.bind(group=group.id)
             archivist = Archivist(group, self._home, self._network, self._turns, self._clock, log)
@@ -72,6 +75,7 @@ class GroupArchives:
 
     async def stop(self) -> None:
         """End all jobs. Idempotent."""
+        self._is_stopping = True
         for _, rounds in self._parts.values():
             await rounds.stop()
         for archivist, _ in self._parts.values():
