@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.leaders import leader_of
 from tests.sim.test_groups import CALM, PlacedWorld
-from tests.sim.test_sealing import KEYS, Keeper, described, pass_time
+from tests.sim.test_sealing import KEYS, Keeper, described, has_sealed, pass_time, seal
 from tests.sim.test_spread_appends import spread
 from viewstamp.client import SpreadTopicInfo
 from viewstamp.client.results import SpreadRecord
@@ -23,6 +23,7 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.node.placement_queries import SealedStreamQuery
+from viewstamp.node.state_machine import TopicsQuery
 from viewstamp.sim.cluster import Member
 from viewstamp.wire.batch import Record
 from viewstamp.wire.spreading import slot_of
@@ -131,6 +132,60 @@ def test_appends_and_their_order_go_on_in_another_stream_without_the_lost_group(
         writer.run(writer.client.append("spread", b"late", stream=1))
     calm.loop.check()
     writer.client._close()
+
+
+def test_a_sealed_stream_whose_group_is_lost_later_keeps_its_positions_and_is_removed_without_it(
+    calm: PlacedWorld,
+) -> None:
+    topic = begin(calm)
+    writer = Loser(calm, timeout=1.0)
+    tasks = [writer.process.spawn(writer.keep(key)) for key in KEYS[:3]]
+    pass_time(calm, 0.3)
+    seal(calm, 1, 2)
+    ended = has_sealed(calm, 1).closed[0]
+    dead = calm.members[2]
+    calm.take_down(dead, power=True)
+    pass_time(calm, 1.0)
+    (lost,) = lose(calm, 1).closed
+    assert (lost.phase, lost.end, lost.into) == ("lost", ended.end, 2), "no record loses its position"
+    pass_time(calm, 0.5)
+    writer.is_over = True
+    ends(calm, tasks)
+    pass_time(calm, 0.5)
+    later = writer.run(writer.records_from(lost.lost_at))
+    assert [each.position for each in later] == list(range(lost.lost_at, described(calm).next_position))
+    assert {each.stream for each in later} <= {2, 3}
+    calm.bring_up(dead)  # It was not lost after all, so its records are read as before.
+    assert calm.loop.run_until(lambda: is_sealed(dead, topic), seconds=60.0)
+    pass_time(calm, 1.0)
+    whole = writer.run(writer.records_from(1))
+    assert [each.position for each in whole] == list(range(1, len(whole) + 1))
+    assert sum(each.stream == 1 for each in whole) == ended.end - 1 > 0
+    writer.check_keys(whole, KEYS)
+    assert writer.receipts.keys() <= {bytes(each.value) for each in whole}, "a record that was acknowledged is nowhere"
+    calm.take_down(dead, power=True)
+    with pytest.raises(RequestError, match="is lost, and has records from global position 1 on"):
+        calm.ask(lambda client: client.remove_stream("spread", 1))
+    calm.ask(lambda client: client.trim_spread_topic("spread", lost.lost_at))
+    assert calm.ask(lambda client: client.remove_stream("spread", 1)).phase_of(1) == "removed"
+    pass_time(calm, 2.0)
+    assert writer.run(writer.records_from(None)) == later
+    calm.bring_up(dead)
+    assert calm.loop.run_until(lambda: has_dropped(dead, topic), seconds=60.0)
+    assert writer.run(writer.records_from(None)) == later
+    calm.loop.check()
+    writer.client._close()
+
+
+def has_dropped(member: Member, topic: SpreadTopicInfo) -> bool:
+    """Return whether the group of stream 1 has deleted it, by its own log."""
+    hosted = member.group(topic.group_of(1))
+    return (
+        hosted is not None
+        and hosted.parts is not None
+        and is_sealed(member, topic)
+        and not any(each["name"] == "spread.1" for each in hosted.machine.query(TopicsQuery()))
+    )
 
 
 def is_sealed(member: Member, topic: SpreadTopicInfo) -> bool:
