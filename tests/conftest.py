@@ -25,6 +25,7 @@ LONGEST = (
     "tests/cli/test_operating.py",
     "tests/guides/",
     "tests/formats/test_rolling_upgrade.py",
+    "sources",
     "tests/spark/test_java.py",
     "tests/docs/",
     "tests/local/",
@@ -150,12 +151,14 @@ def _is_slow(item: pytest.Item) -> bool:
 def _group_of(nodeid: str) -> str:
     """Return the name of a test's group, whose tests run one after the other in one worker.
 
-    The tests with a Spark session are one group, because each worker would start a session and warm up its JVM. The
-    tests of other files are a group if they share a fixture or are quick; those of files with slow tests are groups of
-    one.
+    The tests with a Spark session are one group, because each worker would start a session and warm up its JVM. So are
+    those that look at the project's sources, which each worker would parse. The tests of other files are a group if they
+    share a fixture or are quick; those of files with slow tests are groups of one.
     """
     file = nodeid.partition("::")[0]
     text = _text_of(file)
+    if file.startswith("tests/test_") and "sources import" in text:
+        return "sources"
     if file.startswith("tests/spark/") and "SparkSession" in text:
         return "spark"
     return nodeid if "mark.slow" in text and "scope=" not in text else file
