@@ -152,8 +152,8 @@ def _group_of(nodeid: str) -> str:
     """Return the name of a test's group, whose tests run one after the other in one worker.
 
     The tests with a Spark session are one group, because each worker would start a session and warm up its JVM. So are
-    those that look at the project's sources, which each worker would parse. The tests of other files are a group if they
-    share a fixture or are quick; those of files with slow tests are groups of one.
+    those that look at the project's sources, because each worker would parse them. The tests of other files are a group
+    if they share a fixture or are quick; those of files with slow tests are groups of one.
     """
     file = nodeid.partition("::")[0]
     text = _text_of(file)
