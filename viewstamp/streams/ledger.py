@@ -12,7 +12,7 @@ from typing import Any
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
 from viewstamp.streams.archive_settings import OFF, ArchiveSettings
-from viewstamp.streams.order import Order, decode_released
+from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.recovering import recover_order, set_aside
 from viewstamp.streams.settings import decode_settings, decode_trim
@@ -316,10 +316,10 @@ class Ledger:
 
     def _order(self, batch: Batch) -> Answer:
         order = self.state.order
-        self.state.check_release(batch)
+        commits = self.state.check_release(batch)
         for stream, run in order.apply(batch, self.state.spread.by_stream):
             self.state.note(stream.group, *run)
-        self.state.note(*self.state.commits.release(decode_released(batch)))
+        self.state.note(*self.state.commits.release(commits))
         return order.describe()
 
     def _context(self, batch: Batch) -> Answer:

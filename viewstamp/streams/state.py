@@ -340,8 +340,11 @@ class State:
                 remedy="wait until the batch is committed or dropped",
             )
 
-    def check_release(self, batch: Batch) -> None:
-        """Check that an ORDER makes no part of a batch of a sink visible without the others. Raises RequestError."""
+    def check_release(self, batch: Batch) -> list[int]:
+        """Check that an ORDER makes no part of a batch of a sink visible without the others. Raises RequestError.
+
+        Returns the commits that it releases.
+        """
         commits = decode_released(batch)
         if commits:
             topics = self.spread.by_stream
@@ -352,6 +355,7 @@ class State:
                 self.order.sealed,
                 lambda report: self.order.is_move(report, topics),
             )
+        return commits
 
     def _over(self, attempts: Iterable[int]) -> frozenset[int]:
         """Return the attempts of this group that will never be committed, or whose commit was released."""

@@ -70,6 +70,11 @@ def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
     Raises:
       RequestError: it is no map, or a value is missing, of another type or too large.
     """
+    return _values_of(batch, _fields_of(batch), wanted)
+
+
+def _fields_of(batch: Batch) -> dict[Any, Any]:
+    """Return a command's map. Raises RequestError."""
     fields: Any
     try:
         fields = msgpack.unpackb(batch.values()[0])
@@ -77,6 +82,11 @@ def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
         raise RequestError(f"the fields of a {batch.kind.name} are not valid MessagePack: {error!r}") from error
     if type(fields) is not dict:
         raise RequestError(f"a {batch.kind.name} that is no map: {brief_repr(fields)}")
+    return fields
+
+
+def _values_of(batch: Batch, fields: dict[Any, Any], wanted: Mapping[str, type]) -> list[Any]:
+    """Return the values of a command's map that are named, as :func:`decode_fields`."""
     for name, kind in wanted.items():
         value: Any = fields.get(name)
         if type(value) is not kind:
@@ -103,8 +113,9 @@ def decode_known(batch: Batch, known: Mapping[Kind, Collection[str]], /, **wante
       OutdatedCodeError: it has a field of a newer release, or is not one record. This member can neither apply nor skip
         it without a state that differs from the others'.
     """
-    values = decode_fields(batch, **wanted)
-    unknown = msgpack.unpackb(batch.values()[0]).keys() - known[batch.kind]
+    fields = _fields_of(batch)
+    values = _values_of(batch, fields, wanted)
+    unknown = fields.keys() - known[batch.kind]
     if unknown or batch.count != 1:
         found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
         raise OutdatedCodeError(
