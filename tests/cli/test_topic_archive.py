@@ -13,9 +13,10 @@ from tests.cli.test_sink import table
 from tests.client.cluster import Cluster
 from tests.in_thread import in_thread
 from viewstamp.cli import main
+from viewstamp.cli.topic import ordered_line
 from viewstamp.cli.topic_archive import archived_table, archivist_lines
-from viewstamp.client.results import ArchivedInfo, ArchiveInfo, TopicInfo
-from viewstamp.ids import Position
+from viewstamp.client.results import ArchivedInfo, ArchiveInfo, SpreadTopicInfo, TopicInfo
+from viewstamp.ids import GroupId, Index, Position
 
 SETTINGS = {"after_seconds": 86_400.0, "delay_seconds": 3600.0, "delete_after_seconds": 7_776_000.0}
 OPTIONS = ("--archive", "--archive-after", "1d", "--archive-delay", "1h", "--delete-after", "90d")
@@ -123,3 +124,31 @@ def test_the_archived_part_has_ages_and_the_state_of_the_archivist() -> None:
         "the archivist works on request for orders",
         "the archivist is failing for trades: no space",
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "following", "waiting", "line"),
+    [
+        (1, 11, 2, "records 1 to 10 of orders have a position; waiting ones get theirs soon"),
+        (4, 11, 0, "records 4 to 10 of orders have a position"),
+        (11, 11, 0, "all records of orders up to position 10 were deleted"),
+        (11, 11, 1, "all records of orders up to position 10 were deleted; waiting ones get theirs soon"),
+        (1, 1, 0, "no record of orders has a position"),
+        (1, 1, 3, "no record of orders has a position; waiting ones get theirs soon"),
+    ],
+)
+def test_records_wait_for_their_positions_only_if_there_are_some(
+    first: int, following: int, waiting: int, line: str
+) -> None:
+    info = SpreadTopicInfo(
+        id=Index(5),
+        name="orders",
+        groups=(GroupId(7),),
+        slots=1,
+        ranges=((0, 1),),
+        retain_bytes=0,
+        retain_seconds=0.0,
+        first_position=first,
+        next_position=following,
+    )
+    assert ordered_line(info, waiting) == line

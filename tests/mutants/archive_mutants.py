@@ -383,6 +383,16 @@ def tidy_out_of_turn() -> AbstractContextManager[None]:
     return patched(Archivist, _tidy=tidy)
 
 
+def archive_for_a_day() -> AbstractContextManager[None]:
+    """A request without a delay has that of a topic without settings."""
+    original = Archivist._archive_next
+
+    async def archive_next(self: Archivist, name: str, end: int, delay: int | None, *, is_slow: bool = False) -> bool:
+        return await original(self, name, end, 86_400_000_000 if delay is None else delay, is_slow=is_slow)
+
+    return patched(Archivist, _archive_next=archive_next)
+
+
 def tidy_never() -> AbstractContextManager[None]:
     return patched(Archivist, start=lambda self: None)
 
@@ -599,6 +609,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("outlive-the-node", "the archive process works on without its node", outlive_the_node, rule="§5a"),
         Mutant("start-without-bound", "processes that cannot be killed add up", start_without_bound, rule="§5a"),
         Mutant("finish-over-a-failure", "a run is completed without a piece", finish_over_a_failure, rule="§5a"),
+        Mutant("archive-for-a-day", "a request ignores the topic's archive delay", archive_for_a_day, rule="§5a"),
         Mutant("tidy-out-of-turn", "the leader drops the run that it is writing", tidy_out_of_turn, rule="B4 2"),
         Mutant("tidy-never", "the leader tidies on request only", tidy_never, rule="B4 11"),
         Mutant("tidy-as-follower", "a node that does not lead removes objects", tidy_as_follower, rule="B4 11"),

@@ -1987,6 +1987,9 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "archive-for-a-day", Case("tests/node/test_archivist.py::test_a_request_without_a_delay_has_that_of_the_topic")
+    ),
+    Record(
         "tidy-out-of-turn",
         Case("tests/node/test_archive_tidying.py::test_a_run_that_is_being_written_is_not_tidied_away"),
     ),

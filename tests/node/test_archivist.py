@@ -168,6 +168,21 @@ async def test_a_long_topic_becomes_several_runs(tmp_path: Path) -> None:
             assert [last + 1 for _, last, _ in found[:-1]] == [first for first, _, _ in found[1:]], "they tile"
 
 
+async def test_a_request_without_a_delay_has_that_of_the_topic(tmp_path: Path) -> None:
+    async with one_node(tmp_path, Store(tmp_path)) as group:
+        await group.run()
+        client = group.client()
+        await filled(client)
+        await client.archive_topic("orders", 2)
+        await client.configure_topic("orders", archive=True, archive_after_seconds=1e6, archive_delay_seconds=0.0)
+        await client.archive_topic("orders", 4)
+        await client.archive_topic("orders", 6, delay=86_400)
+        await client.configure_topic("orders", archive_delay_seconds=7.5)
+        await client.archive_topic("orders")
+        delays = [run.delay_seconds for run in await client.list_runs()]
+        assert delays == [86_400, 0, 86_400, 7.5], "a day without settings; and what the request asks for"
+
+
 STEPS = ("begin", "add", "finish", "check")
 
 

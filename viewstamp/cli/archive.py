@@ -24,7 +24,6 @@ from viewstamp.errors import CorruptionError, RequestError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import rounded_size, show_duration
 from viewstamp.terminal.output import Output, fitted, print_json, print_table
-from viewstamp.wire.archive_requests import ARCHIVE_DELAY
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -57,15 +56,15 @@ def run(
         typer.Option("--before", metavar="POSITION", min=1, help="Leave records from here on. [default: none]"),
     ] = None,
     delay: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--delay",
             metavar="DURATION",
             parser=duration(maximum=_DELAY_MAX),
             help="The nodes' logs keep their copy of these records for this time of the log; then only the archive has"
-            " them, for example 7d.",
+            " them, for example 7d. [default: the archive delay of the topic]",
         ),
-    ] = ARCHIVE_DELAY,
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 600.0,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from viewstamp.ids import GroupId
     from viewstamp.local.target import ClusterTarget
 
-__all__ = ["app", "describe_any"]
+__all__ = ["app", "describe_any", "ordered_line"]
 
 LOOK_SECONDS: Final = 0.2
 
@@ -391,12 +391,14 @@ def _print_described(
         )
     else:
         rows: list[tuple[object, ...]] = []
+        waiting_all = 0
         for number, i in enumerate(streams, 1):
             where = str(number), str(info.group_of(number))
             if i is None:
                 rows.append((*where, "", info.closed_at(number) - 1, "", "", info.phase_of(number)))
                 continue
             waiting = _waiting(info, {"stream": number, "last_position": i.last_position})
+            waiting_all += waiting
             rows.append((*where, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
         print_table(["stream", "group", "first", "last", "waiting", "bytes", "keeps"], rows)
         archived = [(number, *archived_row(each)) for number, each in enumerate(streams, 1) if each and each.archived]
@@ -404,11 +406,7 @@ def _print_described(
             print_table(["stream", *ARCHIVED_HEADS], archived)
         if info.schema:
             print_table(*schema_table(info.schema))
-        if info.next_position > info.first_position:
-            given = f"records {info.first_position:,} to {info.next_position - 1:,} of {info.name}"
-            print(f"{given} have a position; waiting ones get theirs soon")
-        else:
-            print(f"no record of {info.name} has a position; waiting ones get theirs soon")
+        print(ordered_line(info, waiting_all))
         if info.age_seconds:
             say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
         for ended in info.closed:
@@ -418,6 +416,17 @@ def _print_described(
         for number, each in enumerate(streams, 1):
             if each is not None and not _follows(each, info):
                 print(f"stream {number} does not keep {_kept(info)} yet: the leader of its group has to configure it")
+
+
+def ordered_line(info: SpreadTopicInfo, waiting: int) -> str:
+    """Return which kept records have a position in a topic; ``waiting``: the number of those that have none yet."""
+    if info.next_position > info.first_position:
+        line = f"records {info.first_position:,} to {info.next_position - 1:,} of {info.name} have a position"
+    elif info.next_position > 1:
+        line = f"all records of {info.name} up to position {info.next_position - 1:,} were deleted"
+    else:
+        line = f"no record of {info.name} has a position"
+    return f"{line}; waiting ones get theirs soon" if waiting else line
 
 
 def _waiting(info: SpreadTopicInfo, stream: Mapping[str, Any]) -> int:

@@ -12,7 +12,6 @@ from viewstamp.client.runs import KeyRunInfo, RunInfo, key_run_info, run_info
 from viewstamp.client.topic_calls import TopicCalls
 from viewstamp.errors import UnavailableError
 from viewstamp.wire.archive_requests import (
-    ARCHIVE_DELAY,
     ArchiveTopic,
     CheckRun,
     FindOrphans,
@@ -33,7 +32,7 @@ class ArchiveCalls:
         self._topics = topics
 
     async def archive_topic(
-        self, name: str, before: int | None = None, *, delay: float = ARCHIVE_DELAY, timeout: float | None = None
+        self, name: str, before: int | None = None, *, delay: float | None = None, timeout: float | None = None
     ) -> int:
         """Write the records of a topic into the archive. Returns the archived end, when they are archived.
 
@@ -49,7 +48,8 @@ class ArchiveCalls:
           name: the topic.
           before: archive the records before this position; None = all records that the topic has now.
           delay: seconds of log time, from the commit of a run on, in which the logs of the nodes keep their copy of its
-            records too; at most 100 years. Afterwards only the archive has them.
+            records too; at most 100 years. Afterwards only the archive has them. None = the archive delay of the topic,
+            which is one day if it has no archive settings.
           timeout: seconds from now; None = the client's default. On two busy processors a leader wrote 20 MB/s.
 
         Raises:
@@ -65,7 +65,9 @@ class ArchiveCalls:
         deadline = self._router.deadline(timeout)
         if before is None:
             before = (await self._topics.describe_topic(name, timeout=self._router.left(deadline))).last_position + 1
-        request = ArchiveTopic(name=name, end=as_whole(before, "a position"), delay=float(delay))
+        request = ArchiveTopic(
+            name=name, end=as_whole(before, "a position"), delay=None if delay is None else float(delay)
+        )
         body = await self._await_job(request, deadline, f"topic {name!r} is not archived yet")
         return int(body["archived_end"])
 

@@ -17,7 +17,7 @@ from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.streams import StreamCalls
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import GroupId
-from viewstamp.wire.archive_requests import ARCHIVE_DELAY, ArchiveTopic, CheckRun, FindOrphans, ListRuns
+from viewstamp.wire.archive_requests import ArchiveTopic, CheckRun, FindOrphans, ListRuns
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.token_requests import ARCHIVE_RUN, REMOVE_ORPHANS
 
@@ -54,7 +54,7 @@ class StreamArchiveCalls:
         self._streams = streams
 
     async def archive_spread_topic(
-        self, name: str, before: int | None = None, *, delay: float = ARCHIVE_DELAY, timeout: float | None = None
+        self, name: str, before: int | None = None, *, delay: float | None = None, timeout: float | None = None
     ) -> dict[int, int]:
         """Write the records of a topic with streams into the archive, each stream by the leader of its group.
 
@@ -79,15 +79,18 @@ class StreamArchiveCalls:
             as_whole(before, "a position")
         topic = await self._topics.describe_spread_topic(name, timeout=self._left(deadline))
         streams = topic.kept_streams
-        return {each: await self._archive(topic, each, before or 0, float(delay), deadline) for each in streams}
+        return {each: await self._archive(topic, each, before or 0, delay, deadline) for each in streams}
 
-    async def _archive(self, topic: SpreadTopicInfo, stream: int, before: int, delay: float, deadline: float) -> int:
+    async def _archive(
+        self, topic: SpreadTopicInfo, stream: int, before: int, delay: float | None, deadline: float
+    ) -> int:
         """Archive one stream, and return its archived end."""
         name, end, group = topic.topic_of(stream), topic.ordered_ends[stream - 1], topic.group_of(stream)
         if end <= 1:
             return 1
         noted = await note_in_group(self._groups.group_0.router, group, ARCHIVE_RUN, name, self._left(deadline))
-        request = ArchiveTopic(name=name, end=end, delay=delay, before=before, noted=noted)
+        kept = None if delay is None else float(delay)
+        request = ArchiveTopic(name=name, end=end, delay=kept, before=before, noted=noted)
         late = f"stream {stream} of topic {topic.name!r} is not archived yet"
         while True:
             body = await self._await_job(group, request, deadline, late)

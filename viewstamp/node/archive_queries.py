@@ -108,6 +108,7 @@ class ArchivableTopic:
       archived_end: committed runs hold all kept records before this position.
       runs: its runs in any state, by their ids.
       schema: the text of its schema; "" = it has none.
+      delay: its archive delay, in microseconds.
       archivable_end: the position up to which it can be archived: the next one, of a stream the end of its map.
       is_archive_used: whether any topic has a run, or had a committed one, or this one has archive settings. So all
         members that go on can read records about runs.
@@ -120,6 +121,7 @@ class ArchivableTopic:
     archived_end: Position
     runs: tuple[ArchivedRun, ...]
     schema: str
+    delay: int
     archivable_end: Position
     is_archive_used: bool
 

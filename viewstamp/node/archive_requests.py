@@ -38,7 +38,7 @@ async def _configure_archive(caller: Caller, request: int, asked: ConfigureArchi
 @in_a_task(ArchiveTopic)
 async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
     archivist = caller.service.archivist_of(caller.group.id)
-    delay = round(asked.delay * 1e6)
+    delay = None if asked.delay is None else round(asked.delay * 1e6)
     end, order = asked.end, {}
     if caller.group is not caller.service.group:
         reading = caller.group.reading

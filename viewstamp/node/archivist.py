@@ -136,10 +136,10 @@ class Archivist:
 
     # Requests.
 
-    async def archive(self, name: str, end: int, delay: int) -> tuple[Position, bool]:
+    async def archive(self, name: str, end: int, delay: int | None) -> tuple[Position, bool]:
         """Archive the records of a topic before ``end``, in a job. Returns the archived end, and whether it goes on.
 
-        ``delay`` is the archive delay of the new runs, in microseconds.
+        ``delay`` is the archive delay of the new runs, in microseconds; None = that of the topic.
 
         Raises:
           RequestError: no store is configured, or it refuses the work; a package is missing, a member runs an older
@@ -153,7 +153,7 @@ class Archivist:
             return self._group.machine.query(ArchiveQuery(name)).next_first, True
         return archived_end, False
 
-    def is_begun(self, name: str, end: int, delay: int) -> bool:
+    def is_begun(self, name: str, end: int, delay: int | None) -> bool:
         """Return whether the job of :meth:`archive` exists."""
         return ("archive", name, end, delay) in self._jobs
 
@@ -376,7 +376,7 @@ class Archivist:
 
     # Jobs.
 
-    async def _archive(self, name: str, end: int, delay: int) -> Position:
+    async def _archive(self, name: str, end: int, delay: int | None) -> Position:
         """Write runs until the records of a topic before ``end`` are archived; return the archived end."""
         async with self._turn:
             while await self._archive_next(name, end, delay):
@@ -390,7 +390,7 @@ class Archivist:
                 await self._archive_next(due.topic, due.end, due.delay, is_slow=not due.is_urgent)
             return True
 
-    async def _archive_next(self, name: str, end: int, delay: int, *, is_slow: bool = False) -> bool:
+    async def _archive_next(self, name: str, end: int, delay: int | None, *, is_slow: bool = False) -> bool:
         """Write one run; return False if there was nothing to archive. ``is_slow``: with pauses between its pieces."""
         replica = self._replica
         term = replica.raft.core.term
@@ -404,6 +404,7 @@ class Archivist:
         await self._clean(topic)
         topic = self._group.machine.query(ArchiveQuery(name))
         first, end = topic.next_first, min(end, topic.archivable_end)
+        kept = topic.delay if delay is None else delay
         if first >= end:
             return False
         if not topic.is_archive_used:
@@ -415,7 +416,7 @@ class Archivist:
         try:
             written = await self._write(run, name, topic, first, Position(end), term, is_slow=is_slow)
             self._check_leads(term)
-            await self._propose(encode_commit_run(run, records=end - first, delay=delay, **written._asdict()))
+            await self._propose(encode_commit_run(run, records=end - first, delay=kept, **written._asdict()))
         except Exception as error:
             if self._leads(term):
                 with suppress(ViewstampError):

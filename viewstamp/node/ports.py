@@ -198,11 +198,11 @@ class LogFetchPort(Protocol):
 class ArchivingService(Protocol):
     """The archiving of topics by the leader of their group. The calls raise as those of ``Archivist``."""
 
-    async def archive(self, name: str, end: int, delay: int) -> tuple[Position, bool]:
+    async def archive(self, name: str, end: int, delay: int | None) -> tuple[Position, bool]:
         """Archive the records of a topic before ``end``; return the archived end, and whether it goes on."""
         ...
 
-    def is_begun(self, name: str, end: int, delay: int) -> bool:
+    def is_begun(self, name: str, end: int, delay: int | None) -> bool:
         """Return whether this is being done already."""
         ...
 

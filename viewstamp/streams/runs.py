@@ -284,6 +284,7 @@ class RunCatalogue:
             archived_end=self.archived_end(topic),
             runs=tuple(map(self.archived, self.of(topic.id))),
             schema=topic.schema,
+            delay=topic.archive.delay_us,
             archivable_end=self.archivable_end(topic, maps),
             is_archive_used=self.is_used or topic.archive.is_on,
         )

@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 ARCHIVE_DELAY = 86_400.0
-"""Seconds for which the log keeps its copy of archived records if the request has no delay."""
+"""Seconds for which the log keeps its copy of archived records, if neither the topic nor a request says otherwise."""
 ARCHIVE_SECONDS_MAX = 100 * 365 * 86_400.0
 _DELAY = Range(0, ARCHIVE_SECONDS_MAX, remedy="give seconds, at most 100 years")
 _POSITION = Range(1, remedy="positions begin at 1")
@@ -38,7 +38,8 @@ class ArchiveTopic(RequestBody):
     ERROR: the archiving has failed; the next request begins it again.
 
     ``delay``: seconds of log time in which the log keeps its copy of the records too. It counts for the runs that this
-    request writes.
+    request writes. None = the archive delay of the topic, which is ``ARCHIVE_DELAY`` if it has no archive settings;
+    a leader of an earlier release takes ``ARCHIVE_DELAY``.
 
     On a connection of another group than 0 the topic is a stream. ``before``: leave records from this global position
     on; 0 = none. The answer has ``mapped_end`` too: the group knows the global positions of the records of the stream
@@ -47,7 +48,7 @@ class ArchiveTopic(RequestBody):
 
     name: str
     end: Annotated[int, _POSITION]
-    delay: Annotated[float, _DELAY] = ARCHIVE_DELAY
+    delay: Annotated[float, _DELAY] | None = None
     before: Annotated[int, Range(0, remedy="positions begin at 1")] = 0
     noted: int = 0
     """In another group than 0 with access control, the index that NoteTransfer returned."""
