@@ -233,6 +233,8 @@ class Cluster:
         """Of each spread topic."""
         self.losses: deque[int] = deque()
         """Kinds of requests: the answer to the next one of each kind is lost after it was applied."""
+        self.archiving: deque[dict[str, object] | ViewstampError] = deque()
+        """The answers to the next ARCHIVE_TOPICs; empty = all is archived."""
         self.refuse_outcomes: deque[ViewstampError] = deque()
         self.refuse_changes: ViewstampError | None = None
         """The answer to a membership change."""
@@ -460,7 +462,12 @@ class Peer:
             actors = [each.describe() for each in cluster.log.machine.query(SpreadActorsQuery())]
             self.ok(request, {"actors": actors, "age": 0.0})
         elif frame.kind == FrameKind.ARCHIVE_TOPIC:
-            self.ok(request, {"archived_end": body["end"], "is_running": False})
+            answer = cluster.archiving.popleft() if cluster.archiving else {"archived_end": body["end"]}
+            if isinstance(answer, ViewstampError):
+                raise answer
+            # A leader that goes on holds its answer.
+            wait = 1.0 if answer.get("is_running") else 0.0
+            asyncio.get_running_loop().call_later(wait, self.ok, request, {"is_running": False, **answer})
         elif frame.kind == FrameKind.CHECK_RUN:
             self.ok(request, {"is_running": False, "damage": ""})
         elif frame.kind == FrameKind.FIND_ORPHANS:

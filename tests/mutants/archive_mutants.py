@@ -18,7 +18,8 @@ from viewstamp.archive.store import DirectoryObjects, ObjectFile
 from viewstamp.client import reader
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
-from viewstamp.node import archived, archivist, log_space
+from viewstamp.node import archive_pauses, archived, archivist, log_space
+from viewstamp.node.archive_pauses import ArchivePauses
 from viewstamp.node.archive_queries import ArchivableTopic, ArchivedRun, DueRun, DueRunsQuery
 from viewstamp.node.archive_rounds import ArchiveRounds
 from viewstamp.node.archived import ArchivedReads, LoadedRecords
@@ -393,6 +394,26 @@ def archive_for_a_day() -> AbstractContextManager[None]:
     return patched(Archivist, _archive_next=archive_next)
 
 
+def attempt_at_once() -> AbstractContextManager[None]:
+    """Each copy of a request begins a job, which writes records and fails."""
+    return patched(ArchivePauses, check=lambda self, topic: None)
+
+
+def pause_for_ever() -> AbstractContextManager[None]:
+    """The pauses go on growing behind a success."""
+    return patched(ArchivePauses, succeeded=lambda self, topic: None)
+
+
+def pause_without_majority() -> AbstractContextManager[None]:
+    """A leader without a majority makes a pause, although the store has not failed."""
+
+    def failed(self: ArchivePauses, topic: str, error: UnavailableError) -> None:
+        due = self._clock.monotonic() + 10.0
+        self._failures[topic] = archive_pauses._Failure(1, due, UnavailableError("away", remedy="look"))
+
+    return patched(ArchivePauses, failed=failed)
+
+
 def tidy_never() -> AbstractContextManager[None]:
     return patched(Archivist, start=lambda self: None)
 
@@ -610,6 +631,9 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("start-without-bound", "processes that cannot be killed add up", start_without_bound, rule="§5a"),
         Mutant("finish-over-a-failure", "a run is completed without a piece", finish_over_a_failure, rule="§5a"),
         Mutant("archive-for-a-day", "a request ignores the topic's archive delay", archive_for_a_day, rule="§5a"),
+        Mutant("attempt-at-once", "a store that is away costs records with each copy", attempt_at_once, rule="§5a"),
+        Mutant("pause-for-ever", "a request waits although the store is back", pause_for_ever, rule="§5a"),
+        Mutant("pause-without-majority", "a new majority is not used at once", pause_without_majority, rule="§5a"),
         Mutant("tidy-out-of-turn", "the leader drops the run that it is writing", tidy_out_of_turn, rule="B4 2"),
         Mutant("tidy-never", "the leader tidies on request only", tidy_never, rule="B4 11"),
         Mutant("tidy-as-follower", "a node that does not lead removes objects", tidy_as_follower, rule="B4 11"),

@@ -1990,6 +1990,20 @@ RECORDS: tuple[Record, ...] = (
         "archive-for-a-day", Case("tests/node/test_archivist.py::test_a_request_without_a_delay_has_that_of_the_topic")
     ),
     Record(
+        "attempt-at-once",
+        Case("tests/node/test_archivist.py::test_a_request_in_the_pause_behind_a_failure_writes_no_record"),
+    ),
+    Record(
+        "pause-for-ever",
+        Case(
+            "tests/node/test_archive_pauses.py::test_the_pauses_of_a_topic_grow_up_to_a_limit_and_a_success_ends_them"
+        ),
+    ),
+    Record(
+        "pause-without-majority",
+        Case("tests/node/test_archive_pauses.py::test_what_says_nothing_about_the_store_makes_no_pause"),
+    ),
+    Record(
         "tidy-out-of-turn",
         Case("tests/node/test_archive_tidying.py::test_a_run_that_is_being_written_is_not_tidied_away"),
     ),

@@ -30,7 +30,7 @@ from viewstamp.errors import (
 )
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, NodeId, Position, RunId, TopicId
-from viewstamp.node import archivist, server
+from viewstamp.node import archive_pauses, archivist, server
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.archivist import Archivist
 from viewstamp.node.peers import probe
@@ -262,6 +262,27 @@ async def test_a_store_that_is_away_is_tried_again(tmp_path: Path) -> None:
         await filled(client)
         store.before = OnceAt("add", failing(UnavailableError("away")))
         assert await client.archive_topic("orders", timeout=PATIENCE_SECONDS) == 11
+
+
+async def test_a_request_in_the_pause_behind_a_failure_writes_no_record(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    async with one_node(tmp_path, store) as group:
+        await group.run()
+        client, node = group.client(), group.nodes[NodeId("n1")]
+        await filled(client)
+        store.before = OnceAt("add", failing(UnavailableError("away")))
+        with patched(archive_pauses, _SECONDS=1e6, _SECONDS_MAX=1e6):
+            with pytest.raises(UnavailableError, match="away"):
+                await archived(group, "orders", 11)
+            assert node.replica is not None
+            end = node.replica.applier.applied_end
+            for asked in (11, 5):
+                with pytest.raises(UnavailableError, match="away"):
+                    await archived(group, "orders", asked)
+        assert node.replica.applier.applied_end == end
+        await group.stop("n1")
+        await group.run("n1")
+        assert await client.archive_topic("orders") == 11, "a leader begins without a pause"
 
 
 @pytest.mark.parametrize("damage", ["shorter", "flipped", "gone"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from viewstamp.cli.archive_export import export
+from viewstamp.cli.archive_wait import archived
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
 from viewstamp.cli.topic_archive import (
@@ -20,10 +21,11 @@ from viewstamp.cli.topic_archive import (
     keyed_table,
     settings_table,
 )
-from viewstamp.errors import CorruptionError, RequestError, UnknownTopicError
+from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import rounded_size, show_duration
 from viewstamp.terminal.output import Output, fitted, print_json, print_table
+from viewstamp.terminal.show import Show
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -71,17 +73,13 @@ def run(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Write the records of a topic into the archive. Safe to repeat: it goes on where the last one ended."""
-
-    async def ask(client: Client) -> int | dict[int, int]:
-        try:
-            return await client.archive_topic(topic, before, delay=delay, timeout=timeout)
-        except UnknownTopicError as error:
-            try:
-                return await client.archive_spread_topic(topic, before, delay=delay, timeout=timeout)
-            except UnknownTopicError:
-                raise error from None
-
-    end = find_cluster(directory, cluster).ask(ask)
+    show = Show(output)
+    try:
+        end = find_cluster(directory, cluster).ask(
+            lambda client: archived(client, topic, before, delay, timeout, show.phase)
+        )
+    finally:
+        show.close()
     if isinstance(end, dict):
         if output is Output.JSON:
             print_json({"topic": topic, "archived_ends": {str(stream): each for stream, each in end.items()}})

@@ -20,7 +20,10 @@ from viewstamp.wire.archive_requests import (
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["ArchiveCalls"]
+__all__ = ["ANSWER_SECONDS", "ArchiveCalls", "done_part"]
+
+ANSWER_SECONDS = 1.0
+"""A leader answers a request about its work within this time, so a copy that is sent later may have no answer."""
 
 
 class ArchiveCalls:
@@ -127,5 +130,12 @@ class ArchiveCalls:
             body: Mapping[str, Any] = frame.body
             if not body["is_running"]:
                 return body
-            if self._router.left(deadline) <= 0:
-                raise UnavailableError(f"{late}; the leader goes on", remedy="call again, with a longer timeout")
+            if self._router.left(deadline) <= ANSWER_SECONDS:
+                raise UnavailableError(
+                    f"{late}{done_part(body)}; the leader goes on", remedy="call again, with a longer timeout"
+                )
+
+
+def done_part(body: Mapping[str, Any]) -> str:
+    """Return how far the archiving of a topic is, by the leader's answer, for an error; "" = unknown, or nothing."""
+    return f", only up to position {end - 1}" if (end := body.get("archived_end", 0)) > 1 else ""

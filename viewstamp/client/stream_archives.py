@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewstamp.client.admin import Admin
+from viewstamp.client.archive_calls import ANSWER_SECONDS, done_part
 from viewstamp.client.audit_notes import note_in_group
 from viewstamp.client.checks import as_whole
 from viewstamp.client.groups import Groups
@@ -177,8 +178,10 @@ class StreamArchiveCalls:
             body: Mapping[str, Any] = frame.body
             if not body["is_running"]:
                 return body
-            if self._left(deadline) <= 0:
-                raise UnavailableError(f"{late}; the leader goes on", remedy="call again, with a longer timeout")
+            if self._left(deadline) <= ANSWER_SECONDS:
+                raise UnavailableError(
+                    f"{late}{done_part(body)}; the leader goes on", remedy="call again, with a longer timeout"
+                )
 
 
 def _stream_run(run: Mapping[str, Any], group: GroupId, topic: str, stream: int) -> StreamRunInfo:

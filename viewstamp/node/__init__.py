@@ -15,6 +15,7 @@
 | ``beats`` | the timer and the frames for the heartbeats of all groups but group 0 | the state of a group |
 | ``archivist`` | the steps of the leader of a group that archive a topic | the records and their rules, the files |
 | ``group_archives``, ``archive_turns`` | the archivists of all groups, which take turns | the steps |
+| ``archive_pauses`` | the pauses between requests to archive a topic that fail | the steps |
 | ``store_identity`` | whether the store is the one that has the runs of a group | the files |
 | ``run_objects`` | the store as the archivist calls it | the files |
 | ``archive_rounds`` | the rounds in which the leader archives topics by their settings | the steps, the files |

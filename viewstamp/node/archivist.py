@@ -57,6 +57,7 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GROUP_0, NodeId, Position, RunId, Stream, Term, name_of
+from viewstamp.node.archive_pauses import ArchivePauses
 from viewstamp.node.archive_queries import (
     ArchivableTopic,
     ArchivedRun,
@@ -128,6 +129,7 @@ class Archivist:
         self._tidying: asyncio.Task[None] | None = None
         self._is_stopping = False
         self.identity = StoreIdentity(group, home)
+        self._pauses = ArchivePauses(clock)
 
     def start(self) -> None:
         """Begin to tidy up from time to time while this node leads, if it has a store. Idempotent."""
@@ -148,14 +150,22 @@ class Archivist:
           NotLeaderError: ask the leader. UnavailableError: the job has failed; the next request begins it again.
         """
         await self.check_usable()
+        self.is_begun(name, end, delay)
         archived_end = await self._result(("archive", name, end, delay), lambda: self._archive(name, end, delay))
         if archived_end is None:
             return self._group.machine.query(ArchiveQuery(name)).next_first, True
         return archived_end, False
 
     def is_begun(self, name: str, end: int, delay: int | None) -> bool:
-        """Return whether the job of :meth:`archive` exists."""
-        return ("archive", name, end, delay) in self._jobs
+        """Return whether the job of :meth:`archive` exists.
+
+        Raises:
+          UnavailableError: it does not, and the pause behind its last failure is not over.
+        """
+        is_begun = ("archive", name, end, delay) in self._jobs
+        if not is_begun:
+            self._pauses.check(name)
+        return is_begun
 
     async def check(self, run: int) -> str | None:
         """Check the object of a committed run, also one of keys, in a job.
@@ -379,8 +389,13 @@ class Archivist:
     async def _archive(self, name: str, end: int, delay: int | None) -> Position:
         """Write runs until the records of a topic before ``end`` are archived; return the archived end."""
         async with self._turn:
-            while await self._archive_next(name, end, delay):
-                pass
+            try:
+                while await self._archive_next(name, end, delay):
+                    self._pauses.succeeded(name)
+            except UnavailableError as error:
+                self._pauses.failed(name, error)
+                raise
+            self._pauses.succeeded(name)
             return self._group.machine.query(ArchiveQuery(name)).next_first
 
     async def _archive_due(self, find: Callable[[], DueRun | None]) -> bool:

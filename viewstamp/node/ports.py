@@ -203,7 +203,7 @@ class ArchivingService(Protocol):
         ...
 
     def is_begun(self, name: str, end: int, delay: int | None) -> bool:
-        """Return whether this is being done already."""
+        """Return whether this is being done already. Raises UnavailableError in the pause behind a failure."""
         ...
 
     async def probe_settings(self, kind: Kind = Kind.CONFIGURE_ARCHIVE) -> None:
