@@ -260,8 +260,10 @@ async def test_a_known_route_needs_nobody_in_group_0(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("key", [None, b"k"])
-async def test_an_append_in_flight_holds_few_objects(cluster: Cluster, key: bytes | None, ordered: bool) -> None:
+@pytest.mark.parametrize(("key", "timeout"), [(None, None), (b"k", None), (None, 60.0)])
+async def test_an_append_in_flight_holds_few_objects(
+    cluster: Cluster, key: bytes | None, timeout: float | None, ordered: bool
+) -> None:
     """The garbage collector visits each of them again and again: it took 40 % of the time of 256 callers."""
     await spread(cluster)
     client = cluster.client()
@@ -271,7 +273,10 @@ async def test_an_append_in_flight_holds_few_objects(cluster: Cluster, key: byte
     gc.disable()
     try:
         before = len(gc.get_objects())
-        calls = [asyncio.ensure_future(client.append("orders", b"x", key=key, ordered=ordered)) for _ in range(100)]
+        calls = [
+            asyncio.ensure_future(client.append("orders", b"x", key=key, timeout=timeout, ordered=ordered))
+            for _ in range(100)
+        ]
         await asyncio.sleep(0)
         held = (len(gc.get_objects()) - before) / len(calls)
     finally:
@@ -279,4 +284,20 @@ async def test_an_append_in_flight_holds_few_objects(cluster: Cluster, key: byte
     for call in calls:
         call.cancel()
     await asyncio.wait(calls)
-    assert held < 20
+    assert held < 21
+
+
+async def test_a_timeout_of_its_own_ends_an_append_and_none_is_kept(cluster: Cluster) -> None:
+    await spread(cluster)
+    client = cluster.client()
+    receipts = [await client.append("orders", b"x", timeout=60.0) for _ in range(2 * STREAMS)]
+    senders = [parts.sender for parts in client._groups._parts.values()]
+    assert not any(sender._timed for sender in senders)
+    cluster.script.append(Act.HOLD)
+    held = asyncio.ensure_future(client.append("orders", b"held", timeout=0.2))
+    with pytest.raises(OutcomeUnknownError, match=r"no answer within 0\.2 s") as unknown:
+        await held
+    assert unknown.value.token is not None
+    assert unknown.value.token.stream == receipts[-STREAMS].stream
+    assert not any(sender._timed for sender in senders)
+    assert not client._appends._begun

@@ -15,6 +15,7 @@ from viewstamp.client.groups import Groups
 from viewstamp.client.link import Link
 from viewstamp.client.results import GroupInfo, Outcome
 from viewstamp.client.routing import REACTIONS, LeaderFinder, Reaction, Roster
+from viewstamp.client.sender import Sender
 from viewstamp.client.session import Session
 from viewstamp.client.stream_choice import StreamChoice
 from viewstamp.client.stream_routes import StreamRoutes
@@ -107,7 +108,12 @@ def never_grow() -> AbstractContextManager[None]:
 
 def hold_many_objects() -> AbstractContextManager[None]:
     """Each append to a stream keeps the arguments and closures with which it could begin anew."""
-    return patched(TopicAppends, _begin_plain=lambda self, topic, value, key, *, ordered: None)
+    return patched(TopicAppends, _begin_plain=lambda self, topic, value, key, timeout, *, ordered: None)
+
+
+def keep_timeouts() -> AbstractContextManager[None]:
+    """The timer of an append with a timeout of its own runs on after it is answered."""
+    return patched(Sender, untime=lambda self, ticket: None)
 
 
 def grow_commands() -> AbstractContextManager[None]:
@@ -356,6 +362,7 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             hold_many_objects,
             rule="§10",
         ),
+        Mutant("keep-timeouts", "the timer of an append runs on after its answer", keep_timeouts, rule="§10"),
         Mutant("never-grow", "full batches for a far leader take no further records", never_grow, rule="§10"),
         Mutant("grow-commands", "batches of commands for a far leader grow", grow_commands, rule="§10"),
         Mutant(

@@ -1137,7 +1137,11 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "hold-many-objects",
-        Case("tests/client/test_spread_appends.py::test_an_append_in_flight_holds_few_objects[None-False]"),
+        Case("tests/client/test_spread_appends.py::test_an_append_in_flight_holds_few_objects[None-None-False]"),
+    ),
+    Record(
+        "keep-timeouts",
+        Case("tests/client/test_spread_appends.py::test_a_timeout_of_its_own_ends_an_append_and_none_is_kept"),
     ),
     Record("never-grow", Case("tests/client/test_unsent.py::test_a_full_batch_grows_while_the_leader_is_far_away")),
     Record(

@@ -118,9 +118,13 @@ class Sender:
         else:
             ticket.batch = ticket.act()
         if seconds == math.inf or timeout is not None or has_to_wait:
-            self._timed.add(ticket.waiter)
-            if seconds != math.inf:
-                ticket.timer = self._runtime.call_later(seconds, self._expire_one, ticket, seconds)
+            self.time(ticket, seconds)
+
+    def time(self, ticket: Ticket, seconds: float) -> None:
+        """Give a ticket a timeout of its own; ``untime`` must follow."""
+        self._timed.add(ticket.waiter)
+        if seconds != math.inf:
+            ticket.timer = self._runtime.call_later(seconds, self._expire_one, ticket, seconds)
 
     async def answer(self, ticket: Ticket) -> Any:
         """Wait for the outcome of a ticket. The second half of ``enter``."""
@@ -131,9 +135,10 @@ class Sender:
                 self._give_up(ticket)
             raise
         finally:
-            self._untime(ticket)
+            self.untime(ticket)
 
-    def _untime(self, ticket: Ticket) -> None:
+    def untime(self, ticket: Ticket) -> None:
+        """End the timeout of a ticket whose future is done. Idempotent."""
         self._timed.discard(ticket.waiter)
         if ticket.timer is not None:
             ticket.timer.cancel()
@@ -451,4 +456,4 @@ class Sender:
         """Give up a block. If it was not sent, it never is."""
         if ticket.waiter.cancel():
             self._give_up(ticket)
-        self._untime(ticket)
+        self.untime(ticket)

@@ -141,13 +141,12 @@ class TopicAppends:
                     raise
         elif (
             topic in self._routes.spread
-            and timeout is None
             and (key is None or type(key) is bytes)
             and headers is None
             and expected_position is None
             and stream is None
             and type(value) is bytes
-            and (begun := self._begin_plain(topic, value, key, ordered=ordered)) is not None
+            and (begun := self._begin_plain(topic, value, key, timeout, ordered=ordered)) is not None
         ):
             return await self._end_plain(begun, ordered=ordered)
         receipt: Receipt = await self._append(
@@ -213,7 +212,9 @@ class TopicAppends:
         )
         return receipts
 
-    def _begin_plain(self, topic: str, value: bytes, key: bytes | None, *, ordered: bool) -> Begun | None:
+    def _begin_plain(
+        self, topic: str, value: bytes, key: bytes | None, timeout: float | None, *, ordered: bool
+    ) -> Begun | None:
         """Put one record into a batch of its stream; as :meth:`_begin`, with fewer objects.
 
         Objects that live as long as their append cost more than their creation, because Python's garbage collector
@@ -228,7 +229,7 @@ class TopicAppends:
             return None
         sender, name = parts.sender, choice.topic.topic_of(chosen)
         queue, batches = sender.queue, sender.batches
-        topic_id, seconds = queue.topics.get(name), home.router.seconds(None)
+        topic_id, seconds = queue.topics.get(name), home.router.seconds(timeout)
         has_room = size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= sender.held_max
         if topic_id is None or queue.tickets or not has_room or seconds == math.inf:
             return None
@@ -240,6 +241,8 @@ class TopicAppends:
         else:
             batch = batches.add_group(topic_id, [value], [key], None, size, ticket.waiter, atomic=False)
         ticket.batch, batch.is_ordered = batch, batch.is_ordered or ordered
+        if timeout is not None:
+            sender.time(ticket, seconds)
         sender.on_sealed = self._on_sealed
         deadline = self._runtime.time() + seconds
         again = partial(self._begin_again, topic, value, key, deadline, ordered)
@@ -268,6 +271,8 @@ class TopicAppends:
                 receipt = answer
             finally:
                 awaited.forget()
+                if awaited.ticket.timer is not None:
+                    awaited.parts.sender.untime(awaited.ticket)
             if not ordered:
                 return new_tuple(Receipt, (*receipt[:5], begun.stream, None))
             token = partial(_token_of, begun, receipt, 1)
