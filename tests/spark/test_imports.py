@@ -60,3 +60,33 @@ def test_it_is_imported_from_a_zip_file_at_a_relative_path(tmp_path: Path) -> No
     )
     told = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=120, cwd=tmp_path)
     assert told == "True\n"
+
+
+@pytest.mark.slow
+def test_records_and_rows_are_converted_without_pandas() -> None:
+    """Its import takes a new worker half a second of processor time. Some functions of pyarrow import it."""
+    script = (
+        "import sys, pyarrow as pa\n"
+        "from pyspark.sql.types import BinaryType, StringType, StructField, StructType\n"
+        "from viewstamp.archive.run_rows import column_bytes\n"
+        "from viewstamp.ids import Position, TopicId\n"
+        "from viewstamp.spark import sink, source\n"
+        "from viewstamp.spark.records import from_run, join, to_record_batch\n"
+        "from viewstamp.spark.rows import Rows\n"
+        "from viewstamp.wire.batch import Batch, build_batch\n"
+        "built = build_batch([b'one', b'two'], topic=TopicId(1), keys=[b'k', None])\n"
+        "batch = Batch.decode(b''.join(built.placed(Position(3), 7)))\n"
+        "columns = 'topic,position,term,index,timestamp,key,value,headers,stream'.split(',')\n"
+        "[found] = join([to_record_batch(batch, 3, 5, 'orders', columns, stream=2)])\n"
+        "[run] = from_run(pa.Table.from_batches([found]), 'orders', columns[:-2], stream=2)\n"
+        "assert found.column('topic').to_pylist() == ['orders'] * 2 and run.num_rows == 2\n"
+        "assert sum(1 for _ in column_bytes(pa.chunked_array([found.column('key')]))) == 2\n"
+        "rows = Rows(StructType([StructField('value', BinaryType()), StructField('key', BinaryType())]), 'orders',\n"
+        "            record_bytes_max=1000)\n"
+        "assert rows.push(found.select(['value', 'key']).slice(1)) == []\n"
+        "[(topic, block)] = rows.flush()\n"
+        "assert (topic, block.count, bytes(block.values.data)) == ('orders', 1, b'two')\n"
+        "print('pandas' in sys.modules)"
+    )
+    told = subprocess.check_output([sys.executable, "-c", script], text=True, timeout=120)
+    assert told == "False\n"

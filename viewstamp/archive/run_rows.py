@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from viewstamp.archive.columns import scalar
 from viewstamp.archive.row_columns import Stray, arrow_type, row_arrays
 from viewstamp.errors import FrameError
 from viewstamp.wire.checksum import crc32c
@@ -178,7 +179,7 @@ def column_bytes(column: Any) -> Iterator[tuple[int, memoryview]]:
             continue
         lengths = arrow.compute.binary_length(chunk)
         if chunk.null_count:
-            lengths = arrow.compute.fill_null(lengths, -1)
+            lengths = arrow.compute.fill_null(lengths, scalar(lengths.type, -1))
         yield 0, _bytes_of(lengths.buffers()[1], lengths.offset * 4, len(lengths) * 4)
         # A null may have bytes in a body that a client has built; they are no part of the record.
         values = chunk.drop_null() if chunk.null_count else chunk

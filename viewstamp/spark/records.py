@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from viewstamp.archive.columns import header_maps
+from viewstamp.archive.columns import header_maps, scalar
 from viewstamp.errors import FrameError
 from viewstamp.spark.options import COLUMNS
 from viewstamp.wire.batch import Batch, Buffer, Column
@@ -135,7 +135,7 @@ def to_record_batch(
             case "index":
                 return pa.arange(index, index + count)
         constants = {"topic": topic, "stream": stream, "term": batch.term, "timestamp": batch.log_time}
-        return pa.repeat(pa.scalar(constants[name], _TYPES[name][1]), count)
+        return pa.repeat(scalar(_TYPES[name][1], constants[name]), count)
 
     return pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
 
@@ -161,9 +161,9 @@ def from_run(
 
         def column(name: str, batch: pa.RecordBatch = batch) -> pa.Array:
             if name == "topic":
-                return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
+                return pa.repeat(scalar(pa.string(), topic), batch.num_rows)
             if name == "stream":
-                return pa.repeat(pa.scalar(stream, pa.int32()), batch.num_rows)
+                return pa.repeat(scalar(pa.int32(), stream), batch.num_rows)
             if name == "headers":
                 return header_maps(f"run of topic {topic}", batch.column(name))
             return batch.column(name)

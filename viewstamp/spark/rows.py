@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, CharType, DataType, MapType, StringType, StructType, VarcharType
 
+from viewstamp.archive.columns import scalar
 from viewstamp.errors import RecordTooLargeError, RequestError
 from viewstamp.spark.whole_rows import check_type, encode
 from viewstamp.wire.batch import HEADER_SIZE, Buffer, Column, Columns, pad
@@ -233,7 +234,9 @@ class Rows:
             columns["key"] = _binary(batch, "key")
         if "headers" in names:
             columns["headers"] = _pack_headers(batch.column("headers"))
-        sizes = {name: pc.fill_null(pc.binary_length(column), 0) for name, column in columns.items()}
+        sizes = {
+            name: pc.fill_null(pc.binary_length(column), scalar(pa.int32(), 0)) for name, column in columns.items()
+        }
         total = sizes["value"]
         for name in list(sizes)[1:]:
             total = pc.add(total, sizes[name])
@@ -251,7 +254,8 @@ class Rows:
                 raise RequestError(
                     f"column {name!r} is null", remedy=f'leave such rows out: .na.drop(subset=["{name}"])'
                 )
-        return pa.RecordBatch.from_pydict({**columns, "cost": pc.add(total, _ROW_COST)})
+        columns["cost"] = pc.add(total, scalar(pa.int64(), _ROW_COST))
+        return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
 
     def _fail(self, batch: pa.RecordBatch) -> None:
         """Find the first row of ``batch`` that cannot be a record, and raise its error."""
@@ -395,7 +399,7 @@ def _column(array: pa.Array) -> Column:
     offsets = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, table], offset=array.offset)
     start, end = offsets[0].as_py(), offsets[-1].as_py()
     if start:
-        offsets = pc.subtract(offsets, pa.scalar(start, pa.int32()))
+        offsets = pc.subtract(offsets, scalar(pa.int32(), start))
     first = 4 * offsets.offset
     return Column(_bytes(offsets.buffers()[1])[first : first + 4 * len(offsets)], _bytes(data)[start:end])
 
