@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,7 +97,7 @@ def check_a_removal(run: Callable[..., Any], keyed_file: Path) -> None:
     }
     assert "stream 2 of topic 'bills' was removed" in run("read", "bills", "--stream", "2", code=5)["message"]
     assert "was removed" in run("append", "bills", str(keyed_file), "--stream", "2", code=5)["message"]
-    assert run("append", "bills", str(keyed_file), "--keyed")["streams"] == [3]
+    assert run("append", "bills", str(keyed_file), "--keyed", "--ordered")["streams"] == [3]
     assert run("read", "bills")[0]["position"] == run("topic", "describe", "bills")["first_position"] == position
     assert run("stream", "add", "bills")["stream"] == 4, "the number is not used again"
 
@@ -111,6 +112,13 @@ def check_a_loss(run: Callable[..., Any], directory: Path, keyed_file: Path, cap
     assert run("append", "parcels", str(keyed_file), "--keyed", "--ordered")["streams"] == [1, 2]
     assert "needs --lost" in run("stream", "seal", "parcels", "1", "--yes-lose-stream", "one", code=2)["message"]
     assert run("cluster", "kill", victim)["killed"]
+    silent, open_one = run("topic", "describe", "parcels", "--timeout", "4")["streams"]
+    assert silent == {"stream": 1, "group": alone, "phase": "open", "no_answer": True}
+    assert open_one["last_position"] > 0
+    assert main.run(["topic", "describe", "parcels", "--timeout", "4", "--dir", str(directory)]) == 0
+    shown = capfd.readouterr()
+    assert re.search(rf"1 +{alone} +no answer", shown.out)
+    assert f"group {alone} does not answer: it has no leader with a majority" in shown.err
     lost = ("stream", "seal", "parcels", "1", "--lost")
     assert main.run([*lost, "--dir", str(directory)]) == 2
     told = capfd.readouterr().err

@@ -371,11 +371,14 @@ def _print_described(
                 print(fitted(line, sys.stdout, indent="  "))
     elif output is Output.JSON:
         heirs = {each.stream: each.into for each in info.closed}
+        silent = _silent(info, streams)
         positions: list[dict[str, Any]] = []
         for number, stream in enumerate(streams, 1):
             place = {"stream": number, "group": info.group_of(number), "phase": info.phase_of(number)}
             place |= {"into": heirs[number]} if number in heirs else {}
-            if stream is None:
+            if number in silent:
+                positions.append({**place, "no_answer": True})
+            elif stream is None:
                 lost = {"lost_at": lost_at} if (lost_at := info.lost_at(number)) else {}
                 gone = {"gone_at": gone_at} if (gone_at := info.gone_at(number)) else {}
                 positions.append({**place, "last_position": info.closed_at(number) - 1, **lost, **gone})
@@ -386,14 +389,20 @@ def _print_described(
                 **_described_spread(info),
                 "next_position": info.next_position,
                 "is_order_current": not info.age_seconds,
-                "streams": [{**each, "waiting": _waiting(info, each)} for each in positions],
+                "streams": [
+                    each if "no_answer" in each else {**each, "waiting": _waiting(info, each)} for each in positions
+                ],
             }
         )
     else:
         rows: list[tuple[object, ...]] = []
+        silent = _silent(info, streams)
         waiting_all = 0
         for number, i in enumerate(streams, 1):
             where = str(number), str(info.group_of(number))
+            if number in silent:
+                rows.append((*where, "", "", "", "", "no answer"))
+                continue
             if i is None:
                 rows.append((*where, "", info.closed_at(number) - 1, "", "", info.phase_of(number)))
                 continue
@@ -409,6 +418,8 @@ def _print_described(
         print(ordered_line(info, waiting_all))
         if info.age_seconds:
             say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
+        for group in sorted({info.group_of(number) for number in silent}):
+            say(f"group {group} does not answer: it has no leader with a majority. See why: viewstamp doctor")
         for ended in info.closed:
             print(f"stream {ended.stream} is {ended.phase}: its keys go to stream {ended.into}")
             if ended.lost_at > info.first_position and not ended.gone_at:
@@ -511,10 +522,12 @@ async def describe_any(
 ) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo | None]]:
     """Return a topic; or a spread topic with its streams, as any node has it if no majority answers in half the time.
 
-    Of a lost or a removed stream nobody is asked: it is None.
+    Of a lost or a removed stream nobody is asked: it is None. So is a stream whose group does not answer, unless no
+    group does; nobody is asked again for its other streams.
 
     Raises UnknownTopicError, UnavailableError.
     """
+    deadline = time.monotonic() + timeout
     try:
         return await client.describe_topic(name, timeout=timeout / 2), []
     except (UnknownTopicError, UnavailableError) as error:
@@ -524,10 +537,26 @@ async def describe_any(
         except RequestError:
             raise error from None
     unasked = topic.lost_streams | topic.removed_streams
-    return topic, [
-        None if number in unasked else await client.describe_stream(name, number, timeout=timeout)
-        for number in range(1, topic.streams + 1)
-    ]
+    streams: list[TopicInfo | None] = []
+    silent: dict[GroupId, UnavailableError] = {}
+    for number in range(1, topic.streams + 1):
+        found = None
+        if number not in unasked and topic.group_of(number) not in silent:
+            left = max(LOOK_SECONDS, (deadline - time.monotonic()) / 2)
+            try:
+                found = await client.describe_stream(name, number, timeout=left)
+            except UnavailableError as error:
+                silent[topic.group_of(number)] = error
+        streams.append(found)
+    if silent and not any(streams):
+        raise next(iter(silent.values()))
+    return topic, streams
+
+
+def _silent(topic: SpreadTopicInfo, streams: Sequence[TopicInfo | None]) -> list[int]:
+    """Return the numbers of the streams whose groups did not answer to :func:`describe_any`."""
+    unasked = topic.lost_streams | topic.removed_streams
+    return [number for number, stream in enumerate(streams, 1) if stream is None and number not in unasked]
 
 
 def _archiving(
