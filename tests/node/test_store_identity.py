@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,12 +68,12 @@ async def test_a_store_that_is_away_gets_nothing_and_is_used_again_when_it_is_ba
         mount.leave()
         end = await records_of(group)
         for call in (
-            client.archive_topic("orders", timeout=PATIENCE_SECONDS),
-            client.check_run(run.id, timeout=PATIENCE_SECONDS),
-            client.find_orphans(remove=True, timeout=PATIENCE_SECONDS),
+            partial(client.archive_topic, "orders", timeout=PATIENCE_SECONDS),
+            partial(client.check_run, run.id, timeout=PATIENCE_SECONDS),
+            partial(client.find_orphans, remove=True, timeout=PATIENCE_SECONDS),
         ):
             with pytest.raises(RequestError, match=EMPTY + str(run.id)) as caught:
-                await call
+                await call()
             assert "mount it, or restore it" in str(caught.value.remedy)
         assert await records_of(group) == end, "no PREPARE_RUN, DROP_RUN or FORGET_RUN"
         assert store.directory.parent.exists() == point, "and no directory was created"
