@@ -14,7 +14,7 @@ from viewstamp.sim.faults import Faults
 from viewstamp.sim.keyed_appends import KeyedAppends
 from viewstamp.sim.violation import Violation
 
-DEATHS = range(0, 72, 8 if os.environ.get("VIEWSTAMP_SOAK") else 24)
+DEATHS = range(0, 72, 8) if os.environ.get("VIEWSTAMP_SOAK") else (0, 16, 48)
 """The calls of the disk at which a leader dies."""
 
 
