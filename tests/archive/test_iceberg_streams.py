@@ -37,15 +37,7 @@ _numbers = itertools.count(1)
 def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     """One node with two groups, and an archive in a directory."""
     archive = str(tmp_path_factory.mktemp("archive"))
-    with running_cluster(nodes=1, settings={"archive.directory": archive}) as cluster:
-
-        async def place(client: Client) -> None:
-            for number in (1, 2):
-                await client.place_group(f"own{number}")
-            while {group.is_established for group in await client.list_groups()} != {True}:
-                pass
-
-        cluster.run(place)
+    with running_cluster(nodes=1, groups=2, settings={"archive.directory": archive}) as cluster:
         yield cluster
 
 

@@ -231,7 +231,7 @@ STORE_MUTANTS = {
         ),
         Mutant(
             "pass-over-what-is-deleted",
-            "a table lacks records, and nobody is told",
+            "an export leaves deleted records out without an error",
             pass_over_what_is_deleted,
             rule="§5a",
         ),

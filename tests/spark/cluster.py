@@ -94,10 +94,25 @@ class RunningCluster:
 
 
 @contextmanager
-def running_cluster(*, nodes: int = 3, settings: Mapping[str, object] | None = None) -> Iterator[RunningCluster]:
-    """Run a cluster in a temporary directory, on free ports, until the context is left."""
+def running_cluster(
+    *, nodes: int = 3, groups: int = 0, settings: Mapping[str, object] | None = None
+) -> Iterator[RunningCluster]:
+    """Run a cluster in a temporary directory, on free ports, until the context is left.
+
+    ``groups``: how many groups beside group 0 are established first, ``own1`` and so on.
+    """
+
+    async def place(client: Client) -> None:
+        for number in range(1, groups + 1):
+            await client.place_group(f"own{number}")
+        while not all(group.is_established for group in await client.list_groups()):
+            pass
+
     with in_thread(lambda: local_cluster(nodes=nodes, settings=settings or {})) as cluster:
-        yield RunningCluster(cluster)
+        running = RunningCluster(cluster)
+        if groups:
+            running.run(place)
+        yield running
 
 
 class SecuredCluster(RunningCluster):

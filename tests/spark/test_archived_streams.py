@@ -45,15 +45,7 @@ def _store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", name="spread")
 def _spread(store: Path) -> Iterator[RunningCluster]:
     """One node with two groups, and an archive in a directory."""
-    with running_cluster(nodes=1, settings={"archive.directory": str(store)}) as cluster:
-
-        async def place(client: Client) -> None:
-            for number in (1, 2):
-                await client.place_group(f"own{number}")
-            while {group.is_established for group in await client.list_groups()} != {True}:
-                pass
-
-        cluster.run(place)
+    with running_cluster(nodes=1, groups=2, settings={"archive.directory": str(store)}) as cluster:
         yield cluster
 
 

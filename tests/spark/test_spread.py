@@ -43,15 +43,7 @@ COLUMNS = "topic,position,stream,term,index,timestamp,key,value,headers"
 @pytest.fixture(scope="module", name="spread")
 def _spread() -> Iterator[RunningCluster]:
     """One node with two groups."""
-    with running_cluster(nodes=1) as cluster:
-
-        async def place(client: Client) -> None:
-            for number in (1, 2):
-                await client.place_group(f"own{number}")
-            while {group.is_established for group in await client.list_groups()} != {True}:
-                pass
-
-        cluster.run(place)
+    with running_cluster(nodes=1, groups=2) as cluster:
         yield cluster
 
 
