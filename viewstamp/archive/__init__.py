@@ -17,6 +17,7 @@ Modules
     `s3_client.py` the client of S3, and what its errors mean
     `store_watch.py` looks in the background whether a store can be used
     `location.py`  which store a setting names
+    `identity.py`  whether an object is the one that the catalogue means
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
     `ordered_run.py` the run of a stream, read by positions in the topic
     `row_columns.py` the rows of records as Arrow columns, one for each field of a schema

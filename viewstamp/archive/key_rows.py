@@ -26,9 +26,10 @@ from typing import Final, NamedTuple, Protocol
 
 import msgpack
 
+from viewstamp.archive.identity import check_origin
 from viewstamp.archive.run_file import damaged_run
-from viewstamp.errors import CorruptionError, OutdatedCodeError
-from viewstamp.ids import ClusterId, Position, RunId, TopicId
+from viewstamp.errors import OutdatedCodeError
+from viewstamp.ids import GROUP_0, ClusterId, Position, RunId, TopicId
 from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.checksum import crc32c
@@ -340,16 +341,7 @@ class KeyRunReader:
 
     def check_identity(self, cluster: ClusterId, run: RunId) -> None:
         """Check that the file is that of a run of a cluster. Raises CorruptionError."""
-        footer = self.footer
-        if (footer.cluster, footer.run) != (cluster, run):
-            found, expected = f"run {footer.run} of cluster {footer.cluster}", f"run {run} of cluster {cluster}"
-            raise CorruptionError(
-                f"run file {self._name} is that of {found}, not of {expected}",
-                path=self._name,
-                expected=expected,
-                found=found,
-                remedy="put the right object back; another cluster may use the same folder of the store",
-            )
+        check_origin(self._name, (self.footer.cluster, GROUP_0, self.footer.run), (cluster, GROUP_0, run))
 
 
 def rows_between(group: GroupRows, start: bytes, end: bytes | None) -> Iterator[KeyRow]:

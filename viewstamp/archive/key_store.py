@@ -10,11 +10,12 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import BinaryIO, Final, cast
 
 from viewstamp.archive.creation import ObjectSink, finish_object, name_in_use
+from viewstamp.archive.identity import check_content, content
 from viewstamp.archive.key_file import PARQUET_KEYS, KeyFormat
 from viewstamp.archive.key_rows import GroupRows, KeyRunReader, KeyRunWriter, merge_rows, rows_between
 from viewstamp.archive.run_file import run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
-from viewstamp.errors import CorruptionError, FrameError
+from viewstamp.errors import FrameError
 from viewstamp.ids import ClusterId, Position, RunId, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.keyed_archivist import WrittenKeys
@@ -167,16 +168,8 @@ class KeyObjects:
         reader = KeyRunReader(self._keys.open(ObjectFile(self._store, name, run.size), name), name)
         reader.check_identity(self._cluster, run.id)
         footer = reader.footer
-        found = (footer.topic, footer.first, footer.end, footer.digest)
-        expected = (run.topic, run.first, run.end, run.digest.hex())
-        if found != expected:
-            raise CorruptionError(
-                f"run file {name} holds keys of {_content(*found)}, and the catalogue has {_content(*expected)}",
-                path=name,
-                expected=_content(*expected),
-                found=_content(*found),
-                remedy="keep the object, and put an intact copy in its place",
-            )
+        found = content(footer.topic, footer.first, footer.end, footer.digest)
+        check_content(name, f"keys of {found}", f"keys of {content(run.topic, run.first, run.end, run.digest.hex())}")
         return reader
 
 
@@ -298,7 +291,3 @@ class KeyMerge:
     def abandon(self) -> None:
         """Remove what was written."""
         self._creation.abandon()
-
-
-def _content(topic: int, first: int, end: int, digest: str) -> str:
-    return f"positions {first} to {end - 1} of topic {topic} with digest {digest}"

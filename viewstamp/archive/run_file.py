@@ -42,6 +42,7 @@ from io import RawIOBase
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from viewstamp.archive.columns import binary_array, load_arrow, number_array, rising
+from viewstamp.archive.identity import check_origin
 from viewstamp.archive.run_rows import (
     ROW,
     RunRows,
@@ -212,15 +213,7 @@ class RunFooter:
 
     def check_identity(self, cluster: ClusterId, run: RunId, name: str, group: GroupId = GROUP_0) -> None:
         """Check that the file ``name`` is that of a run of a group of a cluster. Raises CorruptionError."""
-        if (self.cluster, self.group, self.run) != (cluster, group, run):
-            found, expected = _identity(self.cluster, self.group, self.run), _identity(cluster, group, run)
-            raise CorruptionError(
-                f"run file {name} is that of {found}, not of {expected}",
-                path=name,
-                expected=expected,
-                found=found,
-                remedy="put the right object back; another cluster may use the same folder of the store",
-            )
+        check_origin(name, (self.cluster, self.group, self.run), (cluster, group, run))
 
 
 class NewRun(NamedTuple):
@@ -538,11 +531,6 @@ def join_parts(arrow: Any, first: int, count: int, parts: list[RunPart]) -> Any:
 def packed_order(order: RunOrder | None) -> str:
     """Return the order as the description of a run has it."""
     return "" if order is None else b64encode(order.deflate()).decode()
-
-
-def _identity(cluster: ClusterId, group: GroupId, run: RunId) -> str:
-    of_group = "" if group == GROUP_0 else f" of group {group}"
-    return f"run {run}{of_group} of cluster {cluster}"
 
 
 def _schema(arrow: Any, rows: RowSchema | None = None, *, is_stream: bool = False) -> Any:

@@ -16,6 +16,7 @@ from typing import BinaryIO, Protocol, cast
 
 from viewstamp.archive.columns import load_arrow
 from viewstamp.archive.creation import ObjectSink, finish_object, name_in_use
+from viewstamp.archive.identity import check_content, content
 from viewstamp.archive.key_file import PARQUET_KEYS, KeyFormat
 from viewstamp.archive.key_store import KeyObjects
 from viewstamp.archive.run_batches import encode_records
@@ -236,16 +237,8 @@ class RunObjects:
         reader = self._runs.open(ObjectFile(self._store, name, run.size), name)
         reader.check_identity(cluster, run.id, run.group)
         footer = reader.footer
-        expected = (run.topic, run.first, run.end, run.digest.hex())
-        found = (footer.topic, footer.first, footer.end, footer.digest)
-        if found != expected:
-            raise CorruptionError(
-                f"run file {name} holds {_content(*found)}, and the catalogue has {_content(*expected)}",
-                path=name,
-                expected=_content(*expected),
-                found=_content(*found),
-                remedy="keep the object, and put an intact copy in its place",
-            )
+        found = content(footer.topic, footer.first, footer.end, footer.digest)
+        check_content(name, found, content(run.topic, run.first, run.end, run.digest.hex()))
         return reader
 
     def remove(self, run: RunId) -> None:
@@ -356,7 +349,3 @@ class RunCreation:
 
     def _flush(self) -> None:
         self._sink.flush_into(self._creation)
-
-
-def _content(topic: int, first: int, end: int, digest: str) -> str:
-    return f"positions {first} to {end - 1} of topic {topic} with digest {digest}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from viewstamp.archive.identity import check_content
 from viewstamp.archive.location import open_store
 from viewstamp.archive.run_file import RunFooter, RunReader, run_name
 from viewstamp.archive.store import ObjectFile, ObjectStore
 from viewstamp.client.runs import RunInfo
-from viewstamp.errors import CorruptionError
 from viewstamp.ids import GROUP_0, ClusterId, GroupId, RunId
 
 __all__ = ["RunFile", "borders", "open_run", "store_at"]
@@ -50,15 +50,7 @@ def open_run(store: ObjectStore, file: RunFile) -> RunReader:
     """Open the file of a run, and compare its description with the catalogue. Raises CorruptionError."""
     reader = RunReader(ObjectFile(store, file.name, file.size), file.name)
     reader.check_identity(ClusterId(file.cluster), RunId(file.run), GroupId(file.group))
-    if reader.footer.digest != file.digest:
-        raise CorruptionError(
-            f"run file {file.name} holds records with digest {reader.footer.digest}, and the catalogue has"
-            f" {file.digest}",
-            path=file.name,
-            expected=file.digest,
-            found=reader.footer.digest,
-            remedy="keep the object, and put an intact copy in its place",
-        )
+    check_content(file.name, f"records with digest {reader.footer.digest}", f"records with digest {file.digest}")
     return reader
 
 
