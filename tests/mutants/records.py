@@ -2314,7 +2314,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "keys-table-lost",
-        Case("tests/node/test_keyed.py::test_a_get_sees_the_last_record_of_a_key_in_the_log_and_in_runs"),
+        Case("tests/node/test_keyed_table.py::test_the_table_keeps_the_rows_that_no_run_has"),
     ),
     Record("keys-commit-unread", Case("tests/node/test_keyed.py::test_a_store_that_lies_gets_no_commit_of_keys")),
     Record(
