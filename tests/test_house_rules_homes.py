@@ -383,3 +383,25 @@ def test_the_ends_that_a_node_reports_are_cut_in_one_place() -> None:
 def test_the_rule_about_ends_finds_them() -> None:
     source = "reports = machine.query(StreamReportsQuery(group))\nqueries: list[StreamReportsQuery] = []\n"
     assert list(ends_asked(ast.parse(source))) == ["line 1: StreamReportsQuery"]
+
+
+def members_probed(module: ast.Module) -> Iterator[str]:
+    """Yield probes of the members."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "find_unfit" for alias in node.names):
+            yield f"line {node.lineno}: find_unfit"
+
+
+def test_whether_all_members_can_read_a_record_is_decided_in_one_place() -> None:
+    """``fitness.py`` probes again when the members change meanwhile; the archivist, which probed by itself, did not."""
+
+    def rule(path: Path) -> Iterator[str]:
+        if place(path) != "node/fitness.py":
+            yield from members_probed(tree(path))
+
+    assert offenders(MODULES, rule) == []
+
+
+def test_the_rule_about_probes_finds_them() -> None:
+    source = "from viewstamp.node.peers.probe import Unfit, find_unfit\nfrom viewstamp.node.peers.probe import Unfit\n"
+    assert list(members_probed(ast.parse(source))) == ["line 1: find_unfit"]

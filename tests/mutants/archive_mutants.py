@@ -18,7 +18,7 @@ from viewstamp.archive.store import DirectoryObjects, ObjectFile
 from viewstamp.client import reader
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
-from viewstamp.node import archive_pauses, archived, archivist, log_space
+from viewstamp.node import archive_pauses, archived, archivist, fitness, log_space
 from viewstamp.node.archive_pauses import ArchivePauses
 from viewstamp.node.archive_queries import ArchivableTopic, ArchivedRun, DueRun, DueRunsQuery
 from viewstamp.node.archive_rounds import ArchiveRounds
@@ -125,10 +125,8 @@ def archive_unprobed() -> AbstractContextManager[None]:
 
 def probe_for_groups_only() -> AbstractContextManager[None]:
     """Releases with groups and without runs pass the probe."""
-    original = archivist.find_unfit
-    return patched(
-        archivist, find_unfit=lambda network, cluster, members, kind=None: original(network, cluster, members)
-    )
+    original = fitness.find_unfit
+    return patched(fitness, find_unfit=lambda network, cluster, members, kind=None: original(network, cluster, members))
 
 
 def keep_prepared_runs() -> AbstractContextManager[None]:

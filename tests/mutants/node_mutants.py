@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus.membership import AddMember, Change, Membership
@@ -16,7 +16,7 @@ from viewstamp.errors import PeerError, StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Disk, File, Host, Network
 from viewstamp.ids import ClusterId, GroupId, Index, NodeId, Term
-from viewstamp.node import cancelled, group, hosting, log_clock, log_store, placer, replica, service
+from viewstamp.node import archivist, cancelled, fitness, group, hosting, log_clock, log_store, placer, replica, service
 from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.health import headroom
 from viewstamp.node.health.headroom import Headroom
@@ -516,7 +516,31 @@ def place_without_a_probe() -> AbstractContextManager[None]:
     ) -> Unfit:
         return Unfit({}, {})
 
-    return patched(placer, find_unfit=find_unfit)
+    return patched(fitness, find_unfit=find_unfit)
+
+
+@contextmanager
+def forget_who_was_added() -> Iterator[None]:
+    """The members are those of the first look, also after the probe."""
+    original = fitness.when_fit
+
+    class Unchanging:
+        def __init__(self, home: group.Group) -> None:
+            self.membership, self.options, self.me = home.membership, home.options, home.me
+
+    async def when_fit(
+        network: Network,
+        home: group.Group,
+        prepare: Callable[[Membership], fitness.Needs[Any]],
+        consequence: str,
+        *,
+        may_be_silent: bool = False,
+    ) -> Any:
+        unchanging = cast("group.Group", Unchanging(home))
+        return await original(network, unchanging, prepare, consequence, may_be_silent=may_be_silent)
+
+    with patched(placer, when_fit=when_fit), patched(archivist, when_fit=when_fit):
+        yield
 
 
 def place_on_voters_only() -> AbstractContextManager[None]:
@@ -537,7 +561,7 @@ def spread_by_the_probe_of_groups() -> AbstractContextManager[None]:
     ) -> Unfit:
         return await probe.find_unfit(network, cluster, members, Kind.PLACE_GROUP)
 
-    return patched(placer, find_unfit=find_unfit)
+    return patched(fitness, find_unfit=find_unfit)
 
 
 def create_a_stream_by_a_client() -> AbstractContextManager[None]:
@@ -805,6 +829,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "place-without-a-probe",
             "a group is placed although a member may run an older release",
             place_without_a_probe,
+            rule="§4",
+        ),
+        Mutant(
+            "added-unprobed",
+            "a member that is added during a probe is not probed",
+            forget_who_was_added,
             rule="§4",
         ),
         Mutant(

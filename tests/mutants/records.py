@@ -664,6 +664,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
     ),
     Record(
+        "added-unprobed",
+        Case("tests/node/test_fitness.py::test_a_member_that_is_added_during_the_probe_is_probed_too"),
+    ),
+    Record(
         "place-on-voters-only",
         Case("tests/sim/test_learners.py::test_learners_of_group_0_host_groups_and_lead_streams"),
     ),

@@ -16,7 +16,7 @@ from viewstamp.archive.key_store import KeyObjects
 from viewstamp.client.aio import Client
 from viewstamp.errors import CorruptionError, RequestError, StorageError, UnavailableError, UnknownTopicError
 from viewstamp.ids import NodeId
-from viewstamp.node import keyed_reads
+from viewstamp.node import fitness, keyed_reads
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.keyed_queries import KeyedView, KeyedViewQuery, KeyRunQuery
 from viewstamp.node.options import ArchiveRoundOptions
@@ -321,9 +321,7 @@ async def test_a_member_of_an_older_release_gets_no_record_about_keys(tmp_path: 
         found.append(kind)
         return await original(network, cluster, others, kind)  # type: ignore[arg-type]
 
-    from viewstamp.node import archivist
-
-    with patched(archivist, find_unfit=note):
+    with patched(fitness, find_unfit=note):
         async with group_of(tmp_path, store, NEVER) as group:
             await group.run()
             client = group.client()

@@ -30,7 +30,7 @@ from typing import Generic, NamedTuple, TypeVar
 from viewstamp.errors import PeerError, TrimmedError
 from viewstamp.ids import GlobalPosition
 
-__all__ = ["Lane", "Merge", "Piece"]
+__all__ = ["Lane", "Merge", "Piece", "end_of_rising"]
 
 ItemT = TypeVar("ItemT")
 _NEVER = GlobalPosition((1 << 63) - 1)
@@ -56,6 +56,20 @@ class Piece(NamedTuple, Generic[ItemT]):
     def end(self) -> GlobalPosition:
         """The position after its last record."""
         return GlobalPosition(self.position + self.length)
+
+
+def end_of_rising(pieces: Sequence[Piece[ItemT]], stream: int, begin: GlobalPosition) -> GlobalPosition:
+    """Return the end of pieces that a node sent of a stream, from ``begin`` on; without pieces it is ``begin``.
+
+    Raises:
+      PeerError: they do not rise from ``begin`` on.
+    """
+    at = begin
+    for piece in pieces:
+        if piece.position < at or piece.length < 1:
+            raise PeerError(f"stream {stream} was sent with position {piece.position}, expected {at} or a later one")
+        at = piece.end
+    return at
 
 
 class Lane(Generic[ItemT]):
@@ -140,13 +154,7 @@ class Merge(Generic[ItemT]):
         lane = self.lanes[stream]
         if begin != lane.covered_to:
             return
-        expected = begin
-        for piece in pieces:
-            if piece.position < expected or piece.length < 1:
-                raise PeerError(
-                    f"stream {stream} was sent with position {piece.position}, expected {expected} or a later one"
-                )
-            expected = piece.end
+        expected = end_of_rising(pieces, stream, begin)
         if known_to < expected:
             raise PeerError(f"stream {stream} was sent with the end {known_to}, before {expected}")
         if kept_from > begin:  # Otherwise nothing from ``begin`` on was trimmed, and nothing is said of what is below.

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from viewstamp.client.client import BaseClient
+from viewstamp.client.merge import end_of_rising
 from viewstamp.client.results import SpreadTopicInfo, TopicInfo, spread_topic_info, topic_info
 from viewstamp.client.spread_reader import SpreadReader, StreamPart, pieces_of, unanswered_stream
 from viewstamp.client.streams import StreamCalls
@@ -351,15 +352,11 @@ class StreamRanges:
         )
         body = await self._ask(found, stream, request, self._options.timeout)
         batches = Batch.decode_all(body["payload"])
-        parts = [piece.item for piece in pieces_of(stream, GlobalPosition(begin), body["runs"], batches)]
-        at = begin
-        for part in parts:
-            if part.position < at:
-                raise PeerError(f"stream {stream} was sent with position {part.position}, expected {at} or a later one")
-            at = part.position + part.length
+        pieces = pieces_of(stream, GlobalPosition(begin), body["runs"], batches)
+        at = end_of_rising(pieces, stream, GlobalPosition(begin))
         if body["known_to"] < max(at, begin + 1):
             raise PeerError(f"stream {stream} was sent from {begin} with the end {body['known_to']}, before {at}")
-        return parts, body["known_to"], body["kept_from"]
+        return [piece.item for piece in pieces], body["known_to"], body["kept_from"]
 
     async def _all(self, found: SpreadTopicInfo, position: int) -> list[Place]:
         """Return the places of all streams at a position."""

@@ -63,6 +63,7 @@ def readdress(config: str | os.PathLike[str], *, without_majority: bool, seconds
     from viewstamp.host.disk import RealDisk
     from viewstamp.ids import Index, Term
     from viewstamp.node.address_check import store_settings_members
+    from viewstamp.node.data_dir import check_owner
     from viewstamp.node.fork_mark import check_not_forking
     from viewstamp.node.log_store import readdressing_of
     from viewstamp.replay.replica import read_replica
@@ -80,12 +81,7 @@ def readdress(config: str | os.PathLike[str], *, without_majority: bool, seconds
         found = read_replica(disk, directory).memberships
         if state is None or not found:
             raise ConfigError(f"{directory} has no membership record", remedy="a new node needs no change: start it")
-        if (state.cluster_id, state.node_id) != (settings.cluster.id, settings.node.id):
-            raise ConfigError(
-                f"{directory} holds node {state.node_id} of cluster {state.cluster_id}, the settings say node"
-                f" {settings.node.id} of cluster {settings.cluster.id}",
-                remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
-            )
+        check_owner(directory, state, node=settings.node.id, cluster=settings.cluster.id)
         newest = max(found, key=lambda entry: (entry.term, entry.index)).membership
         membership = readdressing_of(state).entry(MembershipEntry(Index(0), Term(0), newest)).membership
         member = NodeId(state.member_id or state.node_id)

@@ -8,6 +8,7 @@
 | ``cancelled`` | the removal of the directories of cancelled groups | the placement |
 | ``order_waits`` | callers that wait for the global position of a record | the order |
 | ``ordering`` | the rounds in which leaders report, order and map streams | the records and their rules |
+| ``fitness`` | whether all members can read a kind of record, before the first one is proposed | the records |
 | ``placer`` | the steps of the leader of group 0 before it places a group or creates a spread topic | the records |
 | ``stream_topics`` | the creation of the streams of spread topics in the groups that this node leads | their records |
 | ``budget`` | the limit of waiting appends, and the shares of the groups in it | their answers |

@@ -56,7 +56,7 @@ from viewstamp.errors import (
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import GROUP_0, NodeId, Position, RunId, Stream, Term, name_of
+from viewstamp.ids import GROUP_0, Position, RunId, Stream, Term
 from viewstamp.node.archive_pauses import ArchivePauses
 from viewstamp.node.archive_queries import (
     ArchivableTopic,
@@ -69,10 +69,10 @@ from viewstamp.node.archive_queries import (
 )
 from viewstamp.node.archive_turns import ArchiveTurns
 from viewstamp.node.changes import answered
+from viewstamp.node.fitness import check_durable, when_fit
 from viewstamp.node.group import Group
 from viewstamp.node.keyed_queries import KeyRunQuery
 from viewstamp.node.order_queries import OrderedRunsQuery
-from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.replica import Replica
 from viewstamp.node.run_objects import WrittenRun
 from viewstamp.node.state_machine import Result, SplitQuery
@@ -314,8 +314,7 @@ class Archivist:
         replica = self._replica
         if not replica.is_leading:
             raise not_leader(replica.raft.core)
-        if self._group.options.is_interval:
-            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"}, consequence)
+        check_durable(self._group, consequence)
 
     def check_store(self) -> None:
         """Raise RequestError if no store is configured on this node."""
@@ -371,18 +370,7 @@ class Archivist:
 
     async def _probe(self, kind: Kind = Kind.FORGET_RUN, consequence: str = _NOTHING) -> None:
         """Check that all other members can read records about the archive, up to ``kind``, before the first one."""
-        options = self._home.options
-        members = self._home.membership.addresses  # Every node follows group 0.
-        others = {node: address for node, address in members.items() if name_of(node) != options.node}
-        unfit = await find_unfit(self._network, options.cluster, others, kind)
-        if unfit.refusing:
-            raise _refusing(unfit.refusing, consequence)
-        if unfit.silent:
-            raise UnavailableError(
-                f"a member of the cluster does not answer, so its release is unknown; {consequence}:"
-                f" {_listed(unfit.silent)}",
-                remedy="start it, or remove it: `viewstamp members remove`; then try again",
-            )
+        await when_fit(self._network, self._home, lambda _: (None, kind), consequence)
 
     # Jobs.
 
@@ -648,14 +636,3 @@ class Archivist:
 def _is_unneeded(run: ArchivedRun, topic: ArchivableTopic) -> bool:
     """Return whether a run, which is not being written, has to be dropped, or removed and forgotten."""
     return run.state != "committed" or run.end <= topic.first_position
-
-
-def _refusing(members: dict[NodeId, str], consequence: str) -> RequestError:
-    return RequestError(
-        f"a member of the cluster cannot take part; {consequence}: {_listed(members)}",
-        remedy='run this release on every member, with [wal] durability = "sync"; then try again',
-    )
-
-
-def _listed(members: dict[NodeId, str]) -> str:
-    return "; ".join(f"{node}: {reason}" for node, reason in members.items())

@@ -30,7 +30,7 @@ from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import NO_LOG_ID
 from viewstamp.wal.recovery import check_without_log_id
 
-__all__ = ["GROUPS_NAME", "DataDir", "directories_of_groups"]
+__all__ = ["GROUPS_NAME", "DataDir", "check_owner", "directories_of_groups"]
 
 GROUPS_NAME: Final = "groups"
 
@@ -65,12 +65,8 @@ class DataDir:
         check_not_forking(disk, path)
         control = ControlFile.open(disk, path)
         state = control.state
-        if state is not None and (state.cluster_id, state.node_id) != (cluster, node):
-            raise ConfigError(
-                f"{path} holds node {state.node_id} of cluster {state.cluster_id},"
-                f" the settings say node {node} of cluster {cluster}",
-                remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
-            )
+        if state is not None:
+            check_owner(path, state, node=node, cluster=cluster)
         if state is not None and state.group != group:
             raise ConfigError(
                 f"{path} holds group {state.group}, and group {group} should be there",
@@ -110,6 +106,16 @@ class DataDir:
             found="neither",
             remedy="put the file back if it was moved; without its vote and term history this member must not take"
             " part, the others go on without it",
+        )
+
+
+def check_owner(path: str, state: ControlState, *, node: NodeId, cluster: ClusterId) -> None:
+    """Raise ConfigError if the directory at ``path`` is not that of a node of a cluster."""
+    if (state.cluster_id, state.node_id) != (cluster, node):
+        raise ConfigError(
+            f"{path} holds node {state.node_id} of cluster {state.cluster_id}, the settings say node {node} of cluster"
+            f" {cluster}",
+            remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
         )
 
 

@@ -49,10 +49,10 @@ from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.host.interfaces import Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GROUP_0, GroupId, NodeId, Position, Stream, name_of
+from viewstamp.node.fitness import unfit_members
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import MissingRunsQuery, MovedStreamsQuery, OrderStatusQuery
 from viewstamp.node.order_waits import OrderWaits, is_leading
-from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.placement_queries import GroupsQuery, SealableQuery, SealableStream
 from viewstamp.node.sink_part_queries import GroupPartsQuery, HasPartsCommitsQuery, ReleasableQuery
 from viewstamp.node.sink_parts import SinkParts
@@ -462,20 +462,18 @@ class Ordering:
         """Return whether all members can read an ORDER: the state has one, or each member was probed."""
         if self._is_known_readable:
             return True
-        addresses = self._group.membership.addresses
+        membership = self._group.membership
         if self._rounds < self._probe_at:
             return False
         self._probe_at = self._rounds + _PROBE_ROUNDS
-        options = self._group.options
-        others = {node: address for node, address in addresses.items() if name_of(node) != options.node}
-        unfit = await find_unfit(self._network, options.cluster, others, Kind.ORDER)
+        unfit = await unfit_members(self._network, self._group, membership, Kind.ORDER)
         reasons = "; ".join(f"{node}: {reason}" for each in unfit for node, reason in each.items())
         if reasons:
             if reasons != self._unfit:
                 self._unfit = reasons
                 self._logger.warning("! streams are not ordered", unfit=reasons)
             return False
-        self._probed = addresses
+        self._probed = membership.addresses
         return is_leading(self._group)
 
 

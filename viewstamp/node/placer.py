@@ -33,21 +33,21 @@ groups are established does not change, so another leader takes the same ones, o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import msgpack
 
 from viewstamp.consensus.leader import not_leader
 from viewstamp.consensus.membership import Membership
-from viewstamp.errors import RequestError, UnavailableError
+from viewstamp.errors import RequestError
 from viewstamp.host.interfaces import Network
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node.actor_owners import ActorSpreadingQuery, SpreadActorsQuery
 from viewstamp.node.answers import result_fields
+from viewstamp.node.fitness import Needs, when_fit
 from viewstamp.node.group import Group
 from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.order_queries import TopicOrderQuery
-from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.placement_queries import (
     FreeGroupsQuery,
     GroupsQuery,
@@ -96,8 +96,6 @@ from viewstamp.wire.spreading import (
 
 __all__ = ["Placer"]
 
-_PROBES_MAX = 3
-"""Times that the members are probed because they have changed meanwhile."""
 _NO_GROUP = "no group was placed"
 _NO_TOPIC = "no topic was created"
 _NO_ACTOR = "no actor was spread"
@@ -107,9 +105,6 @@ _LAST_KINDS = {Kind.CLOSE_STREAM: Kind.SEAL_STREAM, Kind.GONE_STREAM: Kind.DROP_
 """The highest kind of the records that follow each other from a record on."""
 
 PreparedT = TypeVar("PreparedT")
-
-_Needs: TypeAlias = tuple[PreparedT, Kind | None]
-"""What was prepared, and the kind of record that all members have to read first; None = they do, or need not."""
 
 
 class Placer:
@@ -143,7 +138,7 @@ class Placer:
         if (found := _find(groups, asked)) is not None:
             return found
 
-        def place(membership: Membership) -> _Needs[Batch | PlacedGroup]:
+        def place(membership: Membership) -> Needs[Batch | PlacedGroup]:
             members = _founders(membership, asked.founders)
             record = encode_place(members, asked.streams, since=asked.since, by=by)
             found = group.machine.query(PlacementQuery(record))
@@ -171,7 +166,7 @@ class Placer:
             )
         topics, _ = await group.reading.query(SpreadTopicsQuery(), stale=False)
 
-        def spread(membership: Membership) -> _Needs[Batch | SpreadTopic]:
+        def spread(membership: Membership) -> Needs[Batch | SpreadTopic]:
             record = self._topic_record(asked, by)
             if (found := group.machine.query(SpreadingQuery(record))) is not None:
                 return found, None
@@ -192,7 +187,7 @@ class Placer:
         self._check_leading()
         topics, _ = await group.reading.query(SpreadTopicsQuery(), stale=False)
 
-        def change(membership: Membership) -> _Needs[Batch | SpreadTopic]:
+        def change(membership: Membership) -> Needs[Batch | SpreadTopic]:
             if (found := group.machine.query(SpreadingQuery(record))) is not None:
                 return found, None
             if any(topic.has_change(record.kind) for topic in topics):
@@ -243,7 +238,7 @@ class Placer:
         """
         self._group.check_replayed()
 
-        def fit(membership: Membership) -> _Needs[Mapping[NodeId, str]]:
+        def fit(membership: Membership) -> Needs[Mapping[NodeId, str]]:
             members = membership.addresses
             return members, None if self._fit == members else Kind.COMMIT_PARTS
 
@@ -265,7 +260,7 @@ class Placer:
         self._check_leading()
         actors, _ = await group.reading.query(SpreadActorsQuery(), stale=False)
 
-        def spread(membership: Membership) -> _Needs[Batch | SpreadActor]:
+        def spread(membership: Membership) -> Needs[Batch | SpreadActor]:
             record = self._actor_record(asked, by)
             if (found := group.machine.query(ActorSpreadingQuery(record))) is not None:
                 return found, None
@@ -310,62 +305,10 @@ class Placer:
             raise not_leader(replica.raft.core)
 
     async def _when_fit(
-        self, prepare: Callable[[Membership], _Needs[PreparedT]], failed: str, *, may_be_silent: bool = False
+        self, prepare: Callable[[Membership], Needs[PreparedT]], failed: str, *, may_be_silent: bool = False
     ) -> PreparedT:
-        """Return what ``prepare`` makes of the members, when all of them read the kind of record that it needs.
-
-        If the members change during the probe, it is made again for the new ones.
-
-        Args:
-          prepare: returns the result and the kind to probe for; None = no probe is needed.
-          failed: what was not done, for the text of an error.
-          may_be_silent: members that do not answer count as fit.
-
-        Raises RequestError, UnavailableError: as :meth:`prepare`.
-        """
-        for _ in range(_PROBES_MAX):
-            membership = self._group.membership
-            prepared, kind = prepare(membership)
-            if kind is None:
-                return prepared
-            await self._probe(membership, kind, failed, may_be_silent=may_be_silent)
-            if self._group.membership.addresses == membership.addresses:
-                return prepared
-        raise _changing(failed)
-
-    async def _probe(self, membership: Membership, kind: Kind, failed: str, *, may_be_silent: bool = False) -> None:
-        """Probe all members but this one. Raises RequestError or UnavailableError with the names of those unfit."""
-        options = self._group.options
-        if options.is_interval:
-            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"}, failed)
-        others = {node: address for node, address in membership.addresses.items() if name_of(node) != options.node}
-        unfit = await find_unfit(self._network, options.cluster, others, kind)
-        if unfit.refusing:
-            raise _refusing(unfit.refusing, failed)
-        if unfit.silent and not may_be_silent:
-            raise UnavailableError(
-                f"a member of the cluster does not answer, so its release is unknown; {failed}:"
-                f" {_listed(unfit.silent)}",
-                remedy="start it, or remove it: `viewstamp members remove`; then try again",
-            )
-
-
-def _refusing(members: dict[NodeId, str], failed: str) -> RequestError:
-    return RequestError(
-        f"a member of the cluster cannot take part; {failed}: {_listed(members)}",
-        remedy='run this release on every member, with [wal] durability = "sync"; then try again',
-    )
-
-
-def _changing(failed: str) -> UnavailableError:
-    return UnavailableError(
-        f"the members of the cluster change at present; {failed}",
-        remedy="wait for the end of the change: `viewstamp members list`; then try again",
-    )
-
-
-def _listed(members: dict[NodeId, str]) -> str:
-    return "; ".join(f"{node}: {reason}" for node, reason in members.items())
+        """As :func:`viewstamp.node.fitness.when_fit`, for this group; ``failed`` is what was not done."""
+        return await when_fit(self._network, self._group, prepare, failed, may_be_silent=may_be_silent)
 
 
 def _find(groups: Sequence[PlacedGroup], asked: PlaceGroup) -> PlacedGroup | None:
