@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from functools import cache
 from importlib.util import find_spec
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.quick_processes import REAL, QuickPopen
 from tests.signals import restore_interrupt
 from tests.steady import SteadyLoop
 
@@ -55,10 +58,18 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("untimed")
     if "PYTEST_CURRENT_TEST" not in os.environ:
         gc.disable()  # Until :func:`pytest_collection_finish`: the objects of the collection are kept anyway.
+        if sys.platform == "linux":
+            subprocess.Popen = QuickPopen
     # The plugin for users makes pytest rewrite the assertions of the whole product, which takes each worker 8 s.
     config.pluginmanager.rewrite_hook._must_rewrite.discard("viewstamp")
     if os.environ.get("VIEWSTAMP_SOAK") and config.getoption("timeout", None) is None:
         config.option.timeout = LONG_SECONDS
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let this test start processes by a fork, or not."""
+    QuickPopen.is_on = not item.nodeid.startswith(REAL)
 
 
 @pytest.hookimpl(optionalhook=True)
