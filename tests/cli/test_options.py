@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
 import pytest
 import typer
 
 from viewstamp.cli import main
-from viewstamp.cli.options import age, duration, size
+from viewstamp.cli.groups import group_ids
+from viewstamp.cli.options import age, duration, parse_ids, parse_names, size
+from viewstamp.client.aio import Client
 
 
 @pytest.mark.parametrize(
@@ -43,6 +48,27 @@ def test_size_is_in_bytes_without_a_unit() -> None:
         size()("4K")
 
 
+@pytest.mark.parametrize("text", ["", " ", ",", ", ,"])
+def test_names_that_are_given_and_empty_are_rejected_because_the_default_is_all(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (parse_names(None), parse_ids(None)) == ([], [])
+    assert (parse_names("n1, n2,"), parse_ids("3,14")) == (["n1", "n2"], [3, 14])
+    for parse in (parse_names, parse_ids):
+        with pytest.raises(typer.BadParameter, match="names nothing; give names with commas between"):
+            parse(text)
+    with pytest.raises(typer.BadParameter, match="names nothing"):
+        asyncio.run(group_ids(cast("Client", None), text, 1.0))
+    there = ["--cluster", "127.0.0.1:1", "--timeout", "0.1"]
+    for command in (
+        ["group", "place", "west", "--founders", text],
+        ["actor", "spread", "seats", "--groups", text],
+        ["topic", "create", "orders", "--groups", text],
+    ):
+        assert main.run([*command, *there]) == 2
+    assert capsys.readouterr().err.count("names nothing") == 2
+
+
 def test_wrong_unit_of_an_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["status", "--cluster", "127.0.0.1:1", "--timeout", "2 fortnights"]) == 2
     said = " ".join(capsys.readouterr().err.split())
@@ -56,3 +82,13 @@ def test_members_of_a_cluster_on_this_machine_cannot_be_given(
         assert main.run(["config", "new", f"{tmp_path}/files", *arguments]) == 2
     assert main.run(["config", "new", f"{tmp_path}/files", "--member", "n1"]) == 2
     assert "--member n1 has no address" in capsys.readouterr().err
+
+
+def test_name_of_a_file_in_the_variable_of_the_token_is_explained(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIEWSTAMP_TOKEN", "/etc/writer.token")
+    assert main.run(["status", "--cluster", "127.0.0.1:1"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "vst_ID_SECRET, and not the name of a file that has it" in said
+    assert "writer" not in said

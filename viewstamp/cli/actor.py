@@ -64,9 +64,9 @@ def list_actors(
 def spread(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An actor without instances; see: viewstamp actor list")],
     groups: Annotated[
-        str,
+        str | None,
         typer.Option("--groups", metavar="ID,...", help="The groups. [default: all that are established]"),
-    ] = "",
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, parse_ids
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, parse_ids, parse_names
 from viewstamp.cli.status import STATUS_SECONDS
 from viewstamp.errors import UnavailableError
 from viewstamp.local.find import find_cluster
@@ -35,12 +34,12 @@ app = typer.Typer(
 )
 
 
-async def group_ids(client: Client, groups: str, timeout: float) -> list[int]:
-    """Return the ids of groups that are given by id or by name. Raises typer.BadParameter."""
-    if not groups or re.fullmatch(r"[0-9, ]*", groups):
+async def group_ids(client: Client, groups: str | None, timeout: float) -> list[int]:
+    """Return the ids of groups that are given by id or by name; [] = None. Raises typer.BadParameter."""
+    given = parse_names(groups)
+    if all(each.isascii() and each.isdecimal() for each in given):
         return parse_ids(groups)
     ids = {name: each.id for each in await client.list_groups(timeout=timeout) for name in each.streams}
-    given = [each.strip() for each in groups.split(",") if each.strip()]
     return parse_ids(",".join(str(ids.get(each, each)) for each in given))
 
 
@@ -53,8 +52,8 @@ def place(
         ),
     ] = None,
     founders: Annotated[
-        str, typer.Option("--founders", metavar="NODE,...", help="Members of the cluster. [default: all voters]")
-    ] = "",
+        str | None, typer.Option("--founders", metavar="NODE,...", help="Members of the cluster. [default: all voters]")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return only when the group is established.")] = True,
     directory: DirOption = None,
     cluster: ClusterOption = None,
@@ -67,7 +66,7 @@ def place(
     """
     deadline = time.monotonic() + timeout
     where = cluster_flag(directory, cluster)
-    chosen = [name for name in founders.split(",") if name]
+    chosen = parse_names(founders)
 
     async def ask(client: Client) -> GroupInfo:
         chosen_names = names or [_next_name(await client.list_groups(timeout=timeout))]

@@ -28,6 +28,7 @@ __all__ = [
     "duration",
     "listed_ids",
     "parse_ids",
+    "parse_names",
     "print_staleness",
     "size",
 ]
@@ -127,10 +128,22 @@ def print_staleness(answer: Stale[Any], *, as_json: bool = False) -> None:
         say(f"as of {answer.age_seconds:.3f} s ago, applied index {answer.applied_index}")
 
 
-def parse_ids(text: str) -> list[int]:
-    """Return the ids in the value of ``--groups``; [] = it is not given."""
+def parse_names(text: str | None) -> list[str]:
+    """Return the names in an option with commas; [] = it is not given, None.
+
+    An option that is given without a name is refused, because a script whose variable is empty means other names than
+    the default, which is often "all", and cannot be undone.
+    """
+    names = [each.strip() for each in (text or "").split(",") if each.strip()]
+    if text is not None and not names:
+        raise typer.BadParameter(f"{text!r} names nothing; give names with commas between, or leave the option out")
+    return names
+
+
+def parse_ids(text: str | None) -> list[int]:
+    """Return the ids in the value of ``--groups``; [] = it is not given, None."""
     try:
-        return [int(each) for each in text.split(",") if each]
+        return [int(each) for each in parse_names(text)]
     except ValueError:
         raise typer.BadParameter(
             f"{text!r}: no such group; give ids or names, with commas between them, as `viewstamp group list` has them"

@@ -43,11 +43,11 @@ _Group = Annotated[
 def add(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
     group: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--group", metavar="GROUP", help="The id or a name of an established group. [default: fewest streams]"
         ),
-    ] = "",
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -72,7 +72,7 @@ def add(
         print(f"topic {name} has stream {topic.streams}, in group {topic.groups[-1]}")
 
 
-async def _group_id(client: Client, group: str, timeout: float) -> int | None:
+async def _group_id(client: Client, group: str | None, timeout: float) -> int | None:
     """Return the id of a group that is given by id or by name; None = none is given. Raises typer.BadParameter."""
     ids = await group_ids(client, group, timeout)
     if len(ids) > 1:

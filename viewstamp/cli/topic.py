@@ -136,11 +136,11 @@ def create(
         typer.Option("--streams", metavar="N", min=1, max=256, help="Spread the records over N streams of groups."),
     ] = None,
     groups: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--groups", metavar="ID,...", help="Groups of the streams, by id or name. [default: those with the fewest]"
         ),
-    ] = "",
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -168,7 +168,7 @@ def create(
         if archive:
             _say_why_no_archive(target, timeout)
         return
-    if groups:
+    if groups is not None:
         raise typer.BadParameter("--groups needs --streams, because a topic without streams is in group 0")
     text = None if schema is None else read_schema(schema)
 
@@ -450,7 +450,7 @@ async def _create_spread(
     client: Client,
     name: str,
     streams: int,
-    groups: str,
+    groups: str | None,
     settings: dict[str, Any],
     archiving: dict[str, Any],
     schema: str | None,
