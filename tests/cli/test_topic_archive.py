@@ -152,3 +152,11 @@ def test_records_wait_for_their_positions_only_if_there_are_some(
         next_position=following,
     )
     assert ordered_line(info, waiting) == line
+
+
+@pytest.mark.parametrize("command", ["log", "check", "run"])
+def test_the_archive_of_an_unknown_topic_is_an_error_and_not_empty(
+    cluster: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(cluster, "archive", command, "order", code=5)
+    assert "no topic is named 'order'" in capsys.readouterr().err

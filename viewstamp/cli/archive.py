@@ -110,7 +110,7 @@ def log(
         topics = [each for each in await client.list_topics(timeout=timeout) if topic in ("", each.name)]
         is_keyed = any(each.keyed is not None for each in topics)
         archivist = await archivist_of(client, timeout) if is_keyed and output is not Output.JSON else {}
-        spread = [each for each in await _spread_topics(client, timeout) if topic in ("", each.name)]
+        spread = await _spread_topics(client, topic, timeout)
         streams = [run for each in spread for run in await client.list_stream_runs(each.name, timeout=timeout)]
         return *await _list(client, topic, timeout), streams, topics, spread, archivist
 
@@ -188,10 +188,9 @@ def check(
                         raise
         return checked
 
-    async def checked_streams(client: Client) -> list[tuple[StreamRunInfo, str]]:
-        spread = [each.name for each in await _spread_topics(client, timeout) if topic in ("", each.name)]
+    async def checked_streams(client: Client, names: list[str]) -> list[tuple[StreamRunInfo, str]]:
         checked = []
-        for name in spread:
+        for name in names:
             for run in await client.list_stream_runs(name, timeout=timeout):
                 if run.state == "committed":
                     try:
@@ -205,8 +204,9 @@ def check(
     async def ask(
         client: Client,
     ) -> tuple[list[tuple[RunInfo, str]], list[tuple[KeyRunInfo, str]], list[tuple[StreamRunInfo, str]]]:
+        spread = [each.name for each in await _spread_topics(client, topic, timeout)]
         runs, key_runs = await _list(client, topic, timeout)
-        return await checked_of(client, runs), await checked_of(client, key_runs), await checked_streams(client)
+        return await checked_of(client, runs), await checked_of(client, key_runs), await checked_streams(client, spread)
 
     checked, checked_keys, checked_runs = find_cluster(directory, cluster).ask(ask)
     files = [(each.id, each.topic, damage) for each, damage in checked]
@@ -246,7 +246,7 @@ def orphans(
     async def ask(client: Client) -> list[tuple[int, int, int]]:
         """Return the group, the id and the size of each."""
         found = [(0, *each) for each in (await client.find_orphans(remove=remove, timeout=timeout)).items()]
-        groups = {group for topic in await _spread_topics(client, timeout) for group in topic.groups}
+        groups = {group for topic in await _spread_topics(client, "", timeout) for group in topic.groups}
         for group in sorted(groups):
             of_group = await client.find_stream_orphans(group, remove=remove, timeout=timeout)
             found += [(group, *each) for each in of_group.items()]
@@ -268,11 +268,21 @@ async def _list(client: Client, topic: str, timeout: float) -> tuple[list[RunInf
     return runs, [each for each in await client.list_key_runs(timeout=timeout) if topic in ("", each.topic)]
 
 
-async def _spread_topics(client: Client, timeout: float) -> list[SpreadTopicInfo]:
-    """Return the topics with streams; a node of a release without them has none."""
+async def _spread_topics(client: Client, topic: str, timeout: float) -> list[SpreadTopicInfo]:
+    """Return the topics with streams: only ``topic``, nothing if it has none, or all for "".
+
+    A node of a release without them has none.
+
+    Raises:
+      UnknownTopicError: there is no such topic. Without this, a check of a misspelt name would find nothing damaged.
+    """
+    spread: list[SpreadTopicInfo] = []
     with suppress(RequestError):
-        return await client.list_spread_topics(timeout=timeout)
-    return []
+        spread = await client.list_spread_topics(timeout=timeout)
+    named = [each for each in spread if topic in ("", each.name)]
+    if topic and not named:
+        await client.describe_topic(topic, timeout=timeout)
+    return named
 
 
 def _stream_row(run: StreamRunInfo) -> tuple[object, ...]:
