@@ -41,4 +41,5 @@ def find_token(path: str | None = None) -> str:
     try:
         return Token.read(text).text
     except RequestError as error:
-        raise ConfigError(f"{where}: {error.message}", remedy=error.remedy) from None
+        remedy = error.remedy if path else f"{error.remedy}, and not the name of a file that has it"
+        raise ConfigError(f"{where}: {error.message}", remedy=remedy) from None

@@ -342,6 +342,13 @@ def test_a_query_that_can_not_be_answered_is_refused(
     assert message in str(caught.value)
 
 
+def test_an_unknown_actor_of_a_node_without_actors_is_refused_with_the_setting_that_adds_one() -> None:
+    with pytest.raises(UnknownActorError) as caught:
+        ActorHost({}).query("account", "", "total", encode_arguments([], {}))
+    assert str(caught.value.message) == "this node has no actor 'account', and no other one"
+    assert "[actors] NAME = MODULE:CLASS" in caught.value.remedy
+
+
 def test_any_error_of_a_query_is_its_result_and_no_reason_to_stop(host: ActorHost) -> None:
     """It runs on one member only, so members need not agree on it."""
     call(host, 1, "account", "", "deposit", 1)

@@ -428,7 +428,11 @@ class ActorHost:
     def _named(self, name: str) -> Hosted:
         hosted = self._hosted.get(name)
         if hosted is None:
-            raise UnknownActorError(f"this node has no actor {name!r}, only {_listed(self._hosted)}")
+            others = f"only {_listed(self._hosted)}" if self._hosted else "and no other one"
+            raise UnknownActorError(
+                f"this node has no actor {name!r}, {others}",
+                remedy="correct the name, or add [actors] NAME = MODULE:CLASS to the settings of every node",
+            )
         return hosted
 
     # Compared between members, and shown to watchers.
