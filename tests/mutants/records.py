@@ -1612,6 +1612,36 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "remove-a-group-with-streams",
+        Case("tests/streams/test_removed_groups.py::test_a_group_with_a_stream_that_is_not_removed_stays"),
+    ),
+    Record(
+        "remove-a-group-with-actors",
+        Case("tests/streams/test_removed_groups.py::test_a_group_with_instances_of_an_actor_stays"),
+    ),
+    Record(
+        "remove-a-group-by-an-old-look",
+        Case("tests/streams/test_removed_groups.py::test_a_group_whose_last_stream_was_removed_after_the_look_stays"),
+    ),
+    Record(
+        "keep-the-control-file-of-a-removed-group",
+        Case(
+            "tests/node/test_removed.py::test_the_directory_of_a_removed_group_is_removed_wherever_the_process_dies_meanwhile"
+        ),
+    ),
+    Record(
+        "removed-groups-in-an-old-snapshot",
+        Case(
+            "tests/streams/test_removed_groups.py::test_a_snapshot_keeps_what_was_removed_and_an_older_release_refuses_it"
+        ),
+    ),
+    Record(
+        "take-a-removed-group-for-a-cancelled-one",
+        Case(
+            "tests/streams/test_removed_groups.py::test_a_snapshot_keeps_what_was_removed_and_an_older_release_refuses_it"
+        ),
+    ),
+    Record(
         "lose-a-position-early",
         Case("tests/streams/test_sealing.py::test_a_lost_stream_ends_where_its_order_ends_when_the_record_is_applied"),
     ),

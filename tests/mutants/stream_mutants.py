@@ -134,7 +134,7 @@ def cancel_what_is_established() -> AbstractContextManager[None]:
         (number,) = decode_fields(batch, group=int)
         return self._group(number)
 
-    return patched(Placements, _check_cancel=check)
+    return patched(Placements, _check_end=check)
 
 
 def place_again_by_a_late_copy() -> AbstractContextManager[None]:
@@ -149,13 +149,13 @@ def place_again_by_a_late_copy() -> AbstractContextManager[None]:
 
 
 def forget_cancellations() -> AbstractContextManager[None]:
-    original = Placements._cancel
+    original = Placements._end
 
-    def cancel(self: Placements, group: PlacedGroup, index: Index) -> None:
+    def end(self: Placements, group: PlacedGroup, index: Index) -> None:
         original(self, group, index)
         self.cancelled.clear()
 
-    return patched(Placements, _cancel=cancel)
+    return patched(Placements, _end=end)
 
 
 def snapshot_without_groups() -> AbstractContextManager[None]:

@@ -118,7 +118,7 @@ def test_a_second_disk_of_a_founder_is_refused_before_and_after_the_group_is_est
 @pytest.mark.parametrize(
     ("report", "message"),
     [
-        (hosted(9, "n1", FIRST), "there is no group 9: it was cancelled, or never placed"),
+        (hosted(9, "n1", FIRST), "there is no group 9: it was cancelled or removed, or never placed"),
         (hosted(1, "n4", FIRST), "n4 is no founder of group 1: n1, n2, n3"),
         (hosted(1, "n2", FIRST), "n2 reports the disk of n1"),
         (hosted(1, "n2", "F" * 16), "not 16 hexadecimal digits"),

@@ -6,6 +6,7 @@
 | ``group`` | one replica of a group: start, stop, restart; the requests of the server | the work of the parts |
 | ``hosting`` | the groups that were placed on this node: creating and opening them | the work of a group |
 | ``cancelled`` | the removal of the directories of cancelled groups | the placement |
+| ``removed`` | the removal of the directories of removed groups | the placement |
 | ``order_waits`` | callers that wait for the global position of a record | the order |
 | ``ordering`` | the rounds in which leaders report, order and map streams | the records and their rules |
 | ``fitness`` | whether all members can read a kind of record, before the first one is proposed | the records |

@@ -28,16 +28,16 @@ Answer = Callable[[Result | ViewstampError], None]
 
 _TURN_BYTES = 64 * 1024
 """Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
-_SPREADING = frozenset(
+_FOLLOWED = frozenset(
     {
         *(Kind.FORK_GROUPS, Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA),
         *(Kind.CONFIGURE_SPREAD_ARCHIVE, Kind.TRIM_SPREAD),
         *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM, Kind.LOSE_SEALED_STREAM),
         Kind.GONE_STREAM,
-        Kind.RECOVER_ORDER,
+        *(Kind.RECOVER_ORDER, Kind.REMOVE_GROUP),
     }
 )
-"""Records about topics with streams, which other groups follow."""
+"""Records about topics with streams, which other groups follow, and about the end of a group."""
 _ORDERING = frozenset({Kind.ORDER, Kind.CONTEXT})
 """Records about the global positions of streams, for which callers wait."""
 _CHAINS_KEPT = 8192
@@ -134,7 +134,7 @@ class Applier:
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.membership = MembershipEntry(batch.first_index, batch.term, membership)
-        elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP or batch.kind in _SPREADING:
+        elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP or batch.kind in _FOLLOWED:
             self.placements += 1
         elif batch.kind in _ORDERING:
             self.orders += 1

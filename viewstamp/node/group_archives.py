@@ -73,6 +73,14 @@ class GroupArchives:
             status |= {"trouble": error.message, "remedy": error.remedy}
         return status
 
+    async def end(self, group: GroupId) -> None:
+        """End the jobs of a group that was removed. Idempotent."""
+        if group in self._parts:
+            archivist, rounds = self._parts[group]
+            await rounds.stop()
+            await archivist.stop()
+            self._parts.pop(group, None)
+
     async def stop(self) -> None:
         """End all jobs. Idempotent."""
         self._is_stopping = True

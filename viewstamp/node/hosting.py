@@ -15,6 +15,7 @@ joins the group |
 | an established group | of another incarnation, and has voted | refuses it, because people must decide |
 | an established group | has a new id already | opens it under that id |
 | the group as cancelled | any | removes it if it holds nothing (``cancelled.py``) |
+| the group as removed | any | closes the group, and removes the directory with its records (``removed.py``) |
 | no group of this id, or one of other nodes | any | leaves it as it is, and reports it |
 
 The control file is written last when a directory is created, so a directory without one holds nothing. A directory with
@@ -30,7 +31,7 @@ from dataclasses import replace
 
 from viewstamp.errors import ConfigError, StorageFullError, ViewstampError
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.interfaces import Host
+from viewstamp.host.interfaces import Disk, Host
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId
 from viewstamp.node.cancelled import remove_cancelled
@@ -38,7 +39,8 @@ from viewstamp.node.data_dir import DataDir, directories_of_groups
 from viewstamp.node.group import Group
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import reborn
-from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup
+from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup, RemovedGroupsQuery
+from viewstamp.node.removed import remove_removed
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wal.log import Wal
@@ -68,6 +70,7 @@ class Hosting:
         *,
         hosted: Mapping[GroupId, Group],
         open_group: Callable[[NodeOptions, StateMachine], Awaitable[Group]],
+        close_group: Callable[[GroupId], Awaitable[None]],
         machine_of: MachineFactory,
         on_failed: Callable[[BaseException], None],
         log: Logger,
@@ -79,6 +82,7 @@ class Hosting:
           host: the machine.
           hosted: the groups that are open already.
           open_group: opens a group: ``Node.host_group``.
+          close_group: closes a group that is open: ``Node.end_group``.
           machine_of: returns the state machine of a group.
           on_failed: called if the hosting itself has failed, which ends the node.
           log: the logger of the node.
@@ -89,6 +93,7 @@ class Hosting:
         self._host = host
         self._hosted = hosted
         self._open_group = open_group
+        self._close_group = close_group
         self._machine_of = machine_of
         self._on_failed = on_failed
         self._logger = log
@@ -99,13 +104,13 @@ class Hosting:
         self._incarnations: dict[GroupId, str] = {}
         """The disks of the directories that this process has completed for groups that were not established."""
         self.kept: dict[GroupId, str] = {}
-        """The directories of cancelled groups that were not removed, each with the reason."""
+        """The directories of cancelled and removed groups that were not removed, each with the reason."""
         self._found: list[GroupId] = []
         """The groups of which this node had a directory when it started."""
         self._swept: set[GroupId] = set()
-        """The cancelled groups that this process has no directory of any more, or has in ``kept``."""
+        """The cancelled and removed groups that this process has no directory of any more, or has in ``kept``."""
         self._sweep: asyncio.Task[None] | None = None
-        """Removes directories of cancelled groups; None = there is nothing to remove."""
+        """Removes directories of cancelled and removed groups; None = there is nothing to remove."""
         self._is_stopping = False
 
     def look(self) -> None:
@@ -123,8 +128,8 @@ class Hosting:
         if self._group.parts is None:
             return {}
         placed = {each.id: each for each in self._group.machine.query(GroupsQuery())}
-        cancelled = {*self._group.machine.query(CancelledGroupsQuery()), *self._swept}
-        found = {group: self._why_unused(placed.get(group)) for group in self._found if group not in cancelled}
+        ended = {*self._queried(CancelledGroupsQuery()), *self._queried(RemovedGroupsQuery()), *self._swept}
+        found = {group: self._why_unused(placed.get(group)) for group in self._found if group not in ended}
         return {group: reason for group, reason in found.items() if reason} | self.kept
 
     def _why_unused(self, placed: PlacedGroup | None) -> str:
@@ -143,18 +148,26 @@ class Hosting:
             return
         for placed in self.placed:
             if placed.id not in self._hosted and placed.id not in self.failures and placed.id not in self._tasks:
+                self._swept.discard(placed.id)  # Group 0 starts again, and has not applied the end of this group yet.
                 self._changes[placed.id] = asyncio.Event()
                 self._tasks[placed.id] = asyncio.get_running_loop().create_task(self._bring_up(placed.id))
-        if self._cancelled and self._sweep is None:
-            self._sweep = asyncio.get_running_loop().create_task(self._remove_cancelled())
+        if self._sweep is None and (self._removed or self._cancelled):
+            self._sweep = asyncio.get_running_loop().create_task(self._remove_ended())
 
     @property
     def _cancelled(self) -> list[GroupId]:
         """Return the cancelled groups that nothing here uses any more, and whose directories may be left."""
-        if self._group.parts is None:
-            return []
         in_use = {*self._tasks, *self._hosted, *self._swept}
-        return [group for group in self._group.machine.query(CancelledGroupsQuery()) if group not in in_use]
+        return [group for group in self._queried(CancelledGroupsQuery()) if group not in in_use]
+
+    @property
+    def _removed(self) -> list[GroupId]:
+        """Return the removed groups that are open here, or whose directories may be left."""
+        return [group for group in self._queried(RemovedGroupsQuery()) if group not in self._swept]
+
+    def _queried(self, query: CancelledGroupsQuery | RemovedGroupsQuery) -> list[GroupId]:
+        """Return the answer by the applied state; [] until the log is replayed."""
+        return self._group.machine.query(query) if self._group.parts is not None else []
 
     @property
     def placed(self) -> list[PlacedGroup]:
@@ -227,23 +240,41 @@ class Hosting:
                 async with asyncio.timeout(None if is_recorded else _REPEAT_SECONDS):
                     await change.wait()
 
-    async def _remove_cancelled(self) -> None:
-        """Remove the directories of cancelled groups; the root of its task."""
+    async def _remove_ended(self) -> None:
+        """Close removed groups, and remove the directories of those and of cancelled ones; the root of its task."""
         try:
-            while group := next(iter(self._cancelled), None):
-                self.failures.pop(group, None)
-                options = self._group.options.of_group(group, {}, learners={})
-                try:
-                    if await in_thread(remove_cancelled, self._host.disk, options):
-                        self._logger.info("= directory of a cancelled group removed", group=group)
-                except ViewstampError as error:
-                    self.kept[group] = str(error)
-                    self._logger.warning("! directory of a cancelled group stays", group=group, reason=str(error))
-                self._swept.add(group)
+            while True:
+                if (removed := next(iter(self._removed), None)) is not None:
+                    await self._leave(removed)
+                    await self._remove_directory(removed, remove_removed, "removed")
+                elif (cancelled := next(iter(self._cancelled), None)) is not None:
+                    await self._remove_directory(cancelled, remove_cancelled, "cancelled")
+                else:
+                    return
         except Exception as error:
             self._on_failed(error)
         finally:
             self._sweep = None
+
+    async def _leave(self, group: GroupId) -> None:
+        """Close a removed group, or end its opening, which may wait for other members without a limit."""
+        if (task := self._tasks.get(group)) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        if group in self._hosted:
+            await self._close_group(group)
+            self._logger.info("= removed group closed", group=group)
+
+    async def _remove_directory(self, group: GroupId, remove: Callable[[Disk, NodeOptions], bool], what: str) -> None:
+        self.failures.pop(group, None)
+        options = self._group.options.of_group(group, {}, learners={})
+        try:
+            if await in_thread(remove, self._host.disk, options):
+                self._logger.info(f"= directory of a {what} group removed", group=group)
+        except ViewstampError as error:
+            self.kept[group] = str(error)
+            self._logger.warning(f"! directory of a {what} group stays", group=group, reason=str(error))
+        self._swept.add(group)
 
     def _note_failure(self, group: GroupId, error: ViewstampError) -> None:
         self.failures[group] = str(error)

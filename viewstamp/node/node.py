@@ -100,6 +100,7 @@ class Node:
             host,
             hosted=self.groups,
             open_group=self.host_group,
+            close_group=self.end_group,
             machine_of=machine_of,
             on_failed=lambda error: self.on_failed(GROUP_0, Failure("hosting", error)),
             log=self._logger,
@@ -269,6 +270,22 @@ class Node:
         self.beats.start()
         self.archives.start(group)
         return group
+
+    async def end_group(self, group: GroupId) -> None:
+        """Stop the replica of a group that was removed, and close its log. The other groups go on.
+
+        Calls that wait fail with ClosedError, and connections of the group end. If it is cancelled, :meth:`stop` does
+        the rest.
+        """
+        ended = self.groups[group]
+        ended.refuse()
+        await self.archives.end(group)
+        await ended.stop()
+        with suppress(StorageError):
+            await ended.close()
+        self.end_connections(group)
+        del self.groups[group]
+        self._share()
 
     def _share(self) -> None:
         """Divide the memory of the node among its groups."""

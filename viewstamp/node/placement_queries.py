@@ -19,6 +19,7 @@ __all__ = [
     "GroupsQuery",
     "PlacedGroup",
     "PlacementQuery",
+    "RemovedGroupsQuery",
     "SealableQuery",
     "SealableStream",
     "SealedStreamQuery",
@@ -40,7 +41,8 @@ class PlacedGroup:
 
     Attributes:
       id: the index of the record that placed it.
-      members: its founders, by the names of their nodes, with their addresses at that time; {} = it was cancelled.
+      members: its founders, by the names of their nodes, with their addresses at that time; {} = it was cancelled or
+        removed.
       streams: the names of its streams.
       incarnations: the disks of those founders that have created their directory.
     """
@@ -77,8 +79,13 @@ class CancelledGroupsQuery(Query[list[GroupId]]):
 
 
 @value_class(kw_only=False)
+class RemovedGroupsQuery(Query[list[GroupId]]):
+    """The ids of the newest removed groups, in the order in which they were removed."""
+
+
+@value_class(kw_only=False)
 class PlacementQuery(Query[PlacedGroup | None]):
-    """The group that a PLACE_GROUP finds; None = it would place one. Raises RequestError if it would be refused."""
+    """The group of a record that would change nothing; None = it would. Raises RequestError if it would be refused."""
 
     record: Batch
 

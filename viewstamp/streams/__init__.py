@@ -142,6 +142,8 @@ Decisions per kind of batch
                   |                                                        | RequestError: another one is
   CANCEL_GROUP    | cancelled already: Answered; else as PLACE_GROUP        | the group is gone; RequestError: it is
                   |                                                        | established, or was never placed
+  REMOVE_GROUP    | removed already: Answered; else as PLACE_GROUP          | the group is gone; RequestError: it is not
+                  |                                                        | empty, not established, or never placed
   SPREAD_TOPIC    | the same topic exists: Answered; RequestError where    | {"topic": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; TopicExistsError: it is another
                   |                                                        | topic, or has other settings

@@ -125,6 +125,7 @@ class Leadership:
                 Kind.PLACE_GROUP
                 | Kind.HOSTED
                 | Kind.CANCEL_GROUP
+                | Kind.REMOVE_GROUP
                 | Kind.SPREAD_TOPIC
                 | Kind.CONFIGURE_SPREAD
                 | Kind.CONFIGURE_SPREAD_SCHEMA

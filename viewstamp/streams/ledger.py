@@ -29,6 +29,11 @@ from viewstamp.wire.staged import decode_commit, decode_fields, decode_optional,
 __all__ = ["TOPICS_MAX", "Ledger", "diverged"]
 
 TOPICS_MAX = 10_000
+_GROUP_ACTIONS = {
+    Kind.PLACE_GROUP: "group place",
+    Kind.CANCEL_GROUP: "group cancel",
+    Kind.REMOVE_GROUP: "group remove",
+}
 Answer = dict[str, object]
 
 
@@ -59,7 +64,7 @@ class Ledger:
             Kind.FORK_GROUPS: self._fork,
             Kind.RECOVER_ORDER: self._recover_order,
             Kind.SET_ASIDE: self._set_aside,
-            **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
+            **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP, Kind.REMOVE_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
             Kind.CONFIGURE_SPREAD_SCHEMA: self._spread_schema,
@@ -203,12 +208,11 @@ class Ledger:
     # Groups.
 
     def _place(self, batch: Batch) -> Answer:
-        is_change = self.state.placements.find_settled(batch) is None
+        is_change = self.state.find_settled_group(batch) is None
         group = self.state.placements.apply(batch)
         self.state.note(batch.kind, group.id, len(group.incarnations))
         if is_change and batch.kind is not Kind.HOSTED:
-            action = "group place" if batch.kind is Kind.PLACE_GROUP else "group cancel"
-            self.state.access.note(batch, action, f"{group.id}: {', '.join(group.streams)}")
+            self.state.access.note(batch, _GROUP_ACTIONS[batch.kind], f"{group.id}: {', '.join(group.streams)}")
         return {"group": group.describe()}
 
     def _spread(self, batch: Batch) -> Answer:

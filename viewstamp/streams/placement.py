@@ -7,10 +7,12 @@ the incarnations of all founders are recorded, and only then its members vote.
 | record | fields | changes nothing if | refused if |
 | --- | --- | --- | --- |
 | PLACE_GROUP | members: {node: address}, streams: [name], since: index | the same group exists | a stream belongs to \
-another group, there are too many, or a group was cancelled after ``since`` |
+another group, there are too many, or a group was cancelled or removed after ``since`` |
 | HOSTED | group, node, incarnation | this incarnation is recorded | the group is unknown, the node is no founder, or \
 another incarnation is recorded (``EstablishedIsNeverNew``) |
-| CANCEL_GROUP | group | it was cancelled already | the group is unknown, or established |
+| CANCEL_GROUP | group | it was cancelled or removed already | the group is unknown, or established |
+| REMOVE_GROUP | group, seen: index, is_lost | it was removed or cancelled already | the group is unknown, not \
+established, or not empty (``group_removal.py``) |
 
 A founder whose disk was lost has another incarnation, so it is never taken for the founder again. It joins the
 established group under another id, as a node does in group 0 (protocol rule 18). A group that is not established has
@@ -18,9 +20,9 @@ acknowledged nothing, so it can be cancelled. Its id is not used again, and its 
 
 The names of the streams identify a request: a second copy finds the group that the first one has placed. A copy that
 arrives after that group was cancelled would place another one. So each request has ``since``, an index that its sender
-read before it sent the first copy, and it is refused if any group was cancelled after that index. The ids of the newest
-``CANCELLED_MAX`` cancelled groups are kept, so that a second copy of a CANCEL_GROUP is answered, and nodes know which
-directories to remove.
+read before it sent the first copy, and it is refused if any group was cancelled or removed after that index. The ids of
+the newest ``CANCELLED_MAX`` cancelled and removed groups are kept, so that a second copy of a CANCEL_GROUP or a
+REMOVE_GROUP is answered, and nodes know which directories to remove.
 
 A record with a field that this release does not know raises ``OutdatedCodeError``, which stops the member: it could
 neither apply nor skip the record without a state that differs from the others'.
@@ -35,7 +37,12 @@ from typing import Any, cast
 
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
-from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup, PlacementQuery
+from viewstamp.node.placement_queries import (
+    CancelledGroupsQuery,
+    GroupsQuery,
+    PlacedGroup,
+    RemovedGroupsQuery,
+)
 from viewstamp.node.state_machine import Query
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
@@ -51,7 +58,7 @@ FOUNDERS_MAX = 9
 STREAMS_MAX = 64
 """The most streams of one group."""
 CANCELLED_MAX = 1024
-"""The most cancelled groups whose ids are kept; above it the one that was cancelled first is forgotten."""
+"""The most cancelled and removed groups whose ids are kept; above it the one that ended first is forgotten."""
 _TEXT_MAX = 256
 _EVER = (1 << 63) - 1
 """The ``since`` of a record without one: it is never refused for it."""
@@ -62,6 +69,7 @@ _FIELDS = {
     Kind.PLACE_GROUP: frozenset({"members", "streams", "since", "by"}),
     Kind.HOSTED: frozenset({"group", "node", "incarnation"}),
     Kind.CANCEL_GROUP: frozenset({"group", "by"}),
+    Kind.REMOVE_GROUP: frozenset({"group", "seen", "is_lost", "by"}),
 }
 
 
@@ -71,16 +79,19 @@ class Placements:
     Invariants:
       * a stream belongs to one group at most
       * the incarnation of a founder never changes, and no two founders of a group have the same one
-      * an established group stays
+      * an established group stays until it is removed
       * no group is both placed and cancelled
+      * a removed group is in ``cancelled`` too
     """
 
-    __slots__ = ("_by_stream", "_retired", "cancelled", "groups")
+    __slots__ = ("_by_stream", "_retired", "cancelled", "groups", "removed")
 
     def __init__(self, groups: Iterable[PlacedGroup] = ()) -> None:
         self.groups: dict[GroupId, PlacedGroup] = {}
         self.cancelled: dict[GroupId, Index] = {}
-        """The newest cancelled groups, each with the index of its CANCEL_GROUP, in the order of these."""
+        """The newest cancelled and removed groups, each with the index of its record, in the order of these."""
+        self.removed: set[GroupId] = set()
+        """Those of them that were established, so that their directories may hold records."""
         self._by_stream: dict[str, GroupId] = {}
         self._retired: set[str] = set()
         """The streams that were removed. Their names are not used again."""
@@ -106,13 +117,13 @@ class Placements:
                 group, node, _ = self._check_hosted(batch)
                 return group if node in group.incarnations else None
             case _:
-                group = self._check_cancel(batch)
+                group = self._check_end(batch)
                 return None if group.id in self.groups else group
 
     def apply(self, batch: Batch) -> PlacedGroup:
-        """Apply a committed record, and return the group; of a CANCEL_GROUP the one that is gone now.
+        """Apply a committed record, and return the group; of CANCEL_GROUP and REMOVE_GROUP the one that is gone now.
 
-        If it was cancelled before, only its id is known.
+        If it was gone before, only its id is known. The caller has checked that a group to remove is empty.
 
         Raises: as :meth:`find_settled`; a RequestError is a replicated refusal.
         """
@@ -129,9 +140,9 @@ class Placements:
                     group = replace(group, incarnations={**group.incarnations, node: incarnation})
                     self.groups[group.id] = group
             case _:
-                group = self._check_cancel(batch)
+                group = self._check_end(batch)
                 if group.id in self.groups:
-                    self._cancel(group, Index(batch.first_index))
+                    self._end(group, Index(batch.first_index))
         return group
 
     def forked(self, rows: Sequence[object]) -> Placements:
@@ -157,7 +168,10 @@ class Placements:
             kept[group.id] = replace(group, members=members, incarnations=incarnations)
         forked = Placements()
         forked.groups = {group: kept[group] for group in self.groups if group in kept}
-        forked._by_stream = {stream: group for stream, group in self._by_stream.items() if group in kept}
+        # The names of removed streams stay, also those of groups that are not kept.
+        forked._by_stream = {
+            stream: group for stream, group in self._by_stream.items() if group in kept or stream in self._retired
+        }
         forked._retired = self._retired & forked._by_stream.keys()
         return forked
 
@@ -167,9 +181,9 @@ class Placements:
             case GroupsQuery():
                 return list(self.groups.values())
             case CancelledGroupsQuery():
-                return list(self.cancelled)
-            case PlacementQuery(record):
-                return self.find_settled(record)
+                return [group for group in self.cancelled if group not in self.removed]
+            case RemovedGroupsQuery():
+                return [group for group in self.cancelled if group in self.removed]
             case _:
                 raise AssertionError(f"the state has no answer to {query!r}")
 
@@ -178,9 +192,12 @@ class Placements:
         return self._by_stream.get(stream)
 
     def add_stream(self, stream: str, group: GroupId) -> None:
-        """Add a stream of a spread topic to an established group. There must be none of this name."""
+        """Add a stream of a spread topic to an established group. There must be none of this name.
+
+        The group of a retired stream may be removed.
+        """
         assert stream not in self._by_stream, f"stream {stream!r} belongs to group {self._by_stream[stream]}"
-        assert self.groups[group].is_established, f"group {group} may be cancelled"
+        assert stream in self._retired or self.groups[group].is_established, f"group {group} may be cancelled"
         self._by_stream[stream] = group
 
     def retire(self, streams: Iterable[str]) -> None:
@@ -201,19 +218,23 @@ class Placements:
         for stream in group.streams:
             self._by_stream[stream] = group.id
 
-    def _cancel(self, group: PlacedGroup, index: Index) -> None:
+    def _end(self, group: PlacedGroup, index: Index) -> None:
         del self.groups[group.id]
         for stream in group.streams:
             del self._by_stream[stream]
         self.cancelled[group.id] = index
+        if group.is_established:
+            self.removed.add(group.id)
         if len(self.cancelled) > CANCELLED_MAX:
-            del self.cancelled[next(iter(self.cancelled))]
+            first = next(iter(self.cancelled))
+            del self.cancelled[first]
+            self.removed.discard(first)
 
     def _group(self, group: int) -> PlacedGroup:
         found = self.groups.get(GroupId(group))
         if found is None:
             raise RequestError(
-                f"there is no group {group}: it was cancelled, or never placed",
+                f"there is no group {group}: it was cancelled or removed, or never placed",
                 remedy="take the id of a group from `viewstamp group list`",
             )
         return found
@@ -222,7 +243,13 @@ class Placements:
         """Return the group that a PLACE_GROUP finds; None = it creates one. Raises RequestError."""
         for stream in streams:
             if (owner := self._by_stream.get(stream)) is not None:
-                group = self.groups[owner]
+                group = self.groups.get(owner)
+                if group is None:
+                    raise RequestError(
+                        f"the name {stream!r} is that of a stream that was removed, and is not used again; no group was"
+                        " placed",
+                        remedy="take another name",
+                    )
                 if (group.members, group.streams) == (members, streams):
                     return group  # A second copy of the request.
                 raise RequestError(
@@ -239,8 +266,8 @@ class Placements:
         last, cancelled_at = next(reversed(self.cancelled.items()), (GROUP_0, 0))
         if cancelled_at > since:
             raise RequestError(
-                f"group {last} was cancelled after this request was made, so the request may be a late copy of the one"
-                " that placed it; no group was placed",
+                f"group {last} was {'removed' if last in self.removed else 'cancelled'} after this request was made, so"
+                " the request may be a late copy of the one that placed it; no group was placed",
                 remedy="look with `viewstamp group list`, and place the group again if it is missing",
             )
         return None
@@ -275,16 +302,27 @@ class Placements:
             )
         return group, node, incarnation
 
-    def _check_cancel(self, batch: Batch) -> PlacedGroup:
-        """Return the group that a CANCEL_GROUP removes; only its id if it was removed before. Raises RequestError."""
+    def _check_end(self, batch: Batch) -> PlacedGroup:
+        """Return the group that a CANCEL_GROUP or a REMOVE_GROUP ends; only its id if it is gone. Raises RequestError.
+
+        Whether a group to remove is empty is checked by ``group_removal.py``.
+        """
         (number,) = decode_known(batch, _FIELDS, group=int)
         if number in self.cancelled:
             return PlacedGroup(GroupId(number), {}, (), {})
         group = self._group(number)
+        if batch.kind is Kind.REMOVE_GROUP:
+            if not group.is_established:
+                raise RequestError(
+                    f"group {group.id} is not established, so it holds nothing; it was not removed",
+                    remedy=f"cancel it: viewstamp group cancel {group.id}",
+                )
+            return group
         if group.is_established:
             raise RequestError(
                 f"group {group.id} is established, so it may hold acknowledged records; it was not cancelled",
-                remedy="leave it: only a group that lacks the disk of a founder can be cancelled",
+                remedy="only a group that lacks the disk of a founder can be cancelled; remove this one when it is"
+                f" empty: viewstamp group remove {group.id}",
             )
         return group
 
@@ -296,8 +334,9 @@ class Placements:
     # Images.
 
     def image(self) -> list[object]:
-        """Return the groups as plain values, behind the ids of the cancelled ones if there are any."""
-        cancelled: list[object] = [_CANCELLED, [[group, index] for group, index in self.cancelled.items()]]
+        """Return the groups as plain values, behind the ids of the cancelled and removed ones if there are any."""
+        ended = [[group, index, *[True] * (group in self.removed)] for group, index in self.cancelled.items()]
+        cancelled: list[object] = [_CANCELLED, ended]
         groups: list[object] = [
             [group.id, dict(group.members), list(group.streams), dict(group.incarnations)]
             for group in self.groups.values()
@@ -309,7 +348,7 @@ class Placements:
         """Rebuild the groups from :meth:`image`. Raises ValueError or TypeError if they break an invariant."""
         placements, last = cls(), 0
         if image and image[0][0] == _CANCELLED:
-            placements.cancelled = _read_cancelled(image[0][1])
+            placements.cancelled, placements.removed = _read_cancelled(image[0][1])
         for number, members, streams, incarnations in image[1:] if placements.cancelled else image:
             if type(number) is not int or number <= last:
                 raise ValueError(f"group {number!r} after group {last}")
@@ -331,17 +370,22 @@ class Placements:
         return placements
 
 
-def _read_cancelled(image: list[Any]) -> dict[GroupId, Index]:
-    """Return the cancelled groups of an image. Raises ValueError or TypeError."""
+def _read_cancelled(image: list[Any]) -> tuple[dict[GroupId, Index], set[GroupId]]:
+    """Return the cancelled and removed groups of an image, and the removed ones. Raises ValueError or TypeError."""
     cancelled: dict[GroupId, Index] = {}
+    removed: set[GroupId] = set()
     last = 0
-    for group, index in image:
+    for group, index, *more in image:
+        if len(more) > 1 or any(each is not True for each in more):
+            raise ValueError(f"group {group!r} was cancelled or removed: {brief_repr(more)}")
+        if more:
+            removed.add(GroupId(group))
         if type(group) is not int or type(index) is not int or not (0 < group < index and last < index):
             raise ValueError(f"group {group!r} was cancelled at {index!r}, after index {last}")
         cancelled[GroupId(group)], last = Index(index), index
     if not 0 < len(cancelled) == len(image) <= CANCELLED_MAX:
         raise ValueError(f"{len(image)} groups were cancelled")
-    return cancelled
+    return cancelled, removed
 
 
 def _decode_place(batch: Batch) -> tuple[dict[NodeId, str], tuple[str, ...]]:

@@ -119,7 +119,7 @@ class SpreadTopics:
     """The spread topics, by their names, in the order of their ids. Never awaits.
 
     Invariants:
-      * a stream belongs to one group, which is established, and never moves
+      * a stream belongs to one group and never moves; the group is established, and stays until the stream is removed
       * no topic of group 0 has the name of a spread topic
       * ``by_stream`` has the streams of ``topics``
     """
@@ -129,7 +129,7 @@ class SpreadTopics:
     def __init__(self) -> None:
         self.topics: dict[str, SpreadTopic] = {}
         self.by_stream: dict[Stream, str] = {}
-        """The topic of each stream. Its group is established, so that both stay."""
+        """The topic of each stream, with the removed ones."""
 
     def streams_of(self, name: str) -> list[Stream]:
         """Return the streams of a topic, from stream 1 on. Raises UnknownTopicError."""
@@ -457,8 +457,11 @@ class SpreadTopics:
 
     def _check_streams(self, topic: SpreadTopic, placements: Placements, *, known: int, failed: str) -> None:
         """Check the streams of a topic behind the first ``known``, which it has already. Raises RequestError."""
-        for group in topic.groups[known:]:
+        gone = {each.stream for each in topic.gone_streams}  # In a state that is loaded: their groups may be removed.
+        for number, group in enumerate(topic.groups[known:], known + 1):
             placed = placements.groups.get(group)
+            if number in gone:
+                continue
             if placed is None or not placed.is_established:
                 raise RequestError(
                     f"group {group} {'was never placed' if placed is None else 'is not established yet'}, so it cannot"
@@ -481,8 +484,8 @@ class SpreadTopics:
 
     def _add(self, topic: SpreadTopic, placements: Placements) -> None:
         self.topics[topic.name] = topic
-        self._add_streams(topic, placements, 0)
         placements.retire(stream_name(topic.name, each.stream) for each in topic.gone_streams)
+        self._add_streams(topic, placements, 0)
 
     def _add_streams(self, topic: SpreadTopic, placements: Placements, known: int) -> None:
         for number, group in enumerate(topic.groups[known:], known + 1):

@@ -47,6 +47,8 @@ from viewstamp.node.order_queries import (
 )
 from viewstamp.node.placement_queries import (
     FreeGroupsQuery,
+    PlacedGroup,
+    PlacementQuery,
     SealableQuery,
     SealedStreamQuery,
     SpreadingQuery,
@@ -74,6 +76,7 @@ from viewstamp.streams.archive_plan import (
 )
 from viewstamp.streams.archive_settings import OFF, ArchiveSettings, decode_archive
 from viewstamp.streams.cover import cover
+from viewstamp.streams.group_removal import check_empty
 from viewstamp.streams.key_plan import due_keys
 from viewstamp.streams.key_runs import KeyCatalogue
 from viewstamp.streams.order import Order, decode_order, decode_released
@@ -474,6 +477,8 @@ class State:
             case OrderedRunsQuery(stream, local, count_max):
                 known = self.order.missing(stream, Position(local), count_max)
                 return known or self.maps.runs_at(stream.name, local, count_max)
+            case PlacementQuery(record):
+                return self.find_settled_group(record)
             case _:
                 return self.placements.answer(query)
 
@@ -500,8 +505,15 @@ class State:
         if batch.kind is Kind.SPREAD_TOPIC:
             topic = self.spread.find_settled(batch, self.placements, self.names)
             return {"topic": topic.describe()} if topic is not None else None
-        settled = self.placements.find_settled(batch)
+        settled = self.find_settled_group(batch)
         return {"group": settled.describe()} if settled is not None else None
+
+    def find_settled_group(self, batch: Batch) -> PlacedGroup | None:
+        """Return the group if a record about a group would change nothing; None = it would. Raises RequestError."""
+        settled = self.placements.find_settled(batch)
+        if batch.kind is Kind.REMOVE_GROUP and settled is None:
+            check_empty(batch, self.spread, self.spread_actors)
+        return settled
 
     def creatable(self, settings: TopicSettings, topics_max: int) -> Topic | None:
         """Return the existing topic that a CREATE_TOPIC finds; None = it creates one.

@@ -151,6 +151,7 @@ class Kind(IntEnum):
     SET_ASIDE = 81
     CONFIGURE_SPREAD_ARCHIVE = 73
     LOSE_SEALED_STREAM = 74
+    REMOVE_GROUP = 75
 
 
 _KINDS = {int(kind): kind for kind in Kind}

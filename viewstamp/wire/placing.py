@@ -1,4 +1,7 @@
-"""The records that place a group, report the disk of a founder, and cancel a placement: one msgpack map each. Pure."""
+"""The records that place a group, report the disk of a founder, cancel a placement, and remove a group. Pure.
+
+Each is one msgpack map.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import msgpack
 from viewstamp.ids import GroupId, NodeId
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["encode_cancel", "encode_hosted", "encode_place"]
+__all__ = ["encode_cancel", "encode_hosted", "encode_place", "encode_remove"]
 
 
 def encode_place(members: Mapping[NodeId, str], streams: Sequence[str], *, since: int, by: str = "") -> Batch:
@@ -32,6 +35,19 @@ def encode_hosted(group: GroupId, node: NodeId, incarnation: str) -> Batch:
 def encode_cancel(group: GroupId, *, by: str = "") -> Batch:
     """Return the record that cancels the placement of ``group``; ``by`` as in :func:`encode_place`."""
     return _record(Kind.CANCEL_GROUP, {"group": group}, by)
+
+
+def encode_remove(group: GroupId, *, seen: int, is_lost: bool, by: str = "") -> Batch:
+    """Return the record that removes the established ``group``.
+
+    Args:
+      group: its id.
+      seen: an index of group 0 that the caller had read before the group said that it keeps nothing. The record is
+        refused if a stream of the group was removed after it.
+      is_lost: whether the group was not asked, because its nodes are lost.
+      by: as in :func:`encode_place`.
+    """
+    return _record(Kind.REMOVE_GROUP, {"group": group, "seen": seen, "is_lost": is_lost}, by)
 
 
 def _record(kind: Kind, fields: dict[str, object], by: str = "") -> Batch:
