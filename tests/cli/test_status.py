@@ -101,6 +101,15 @@ def test_damaged_snapshot_is_warned_of() -> None:
     assert warning.endswith("/n1/snapshots/7-1.snapshot")
 
 
+def test_store_that_is_away_is_warned_of() -> None:
+    archive = {"trouble": "/mnt/runs is empty, or another store", "remedy": "mount it"}
+    nodes = [node("n1", role="leader", **LOG, archive=archive), node("n2", **LOG, archive={**archive, "trouble": ""})]
+    assert summary(nodes, {})["warnings"] == [
+        "n1 cannot use the store of archived records: /mnt/runs is empty, or another store. `viewstamp doctor` has the"
+        " remedy"
+    ]
+
+
 def test_tables_show_logs_actors_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     status = node("n1", term=3, role="leader", lifecycle="running", history=[[0, 1]], **LOG, **actors(stock="00ffa"))
     status |= {"commit_index": 9, "durable_index": 9, "last_index": 9}

@@ -657,6 +657,16 @@ def test_a_store_of_archived_records_that_cannot_be_used_is_reported() -> None:
     assert look(node("n2", archive={**store, "trouble": ""})) == []
 
 
+def test_a_store_that_is_away_is_one_finding_however_many_groups_it_keeps_from_archiving() -> None:
+    trouble = "/mnt/runs is empty, or another store, because it has no file of run 7"
+    rounds = {"state": "failing", "reason": f"n1 leads, and cannot go on with the archive: {trouble}"}
+    store = {"where": "/mnt/runs", "trouble": trouble, "remedy": "mount it"}
+    (finding,) = look(node("n1", archive=store, archiving=rounds, hosted=[{"group": 7, "archiving": rounds}]))
+    assert finding.sentence == f"n1 cannot use the store of archived records: {trouble}"
+    other = {**rounds, "reason": "n1 leads, and cannot go on with the archive: the disk is full"}
+    only(look(node("n1", archive={**store, "trouble": ""}, archiving=other)), "not_archiving")
+
+
 def test_every_code_is_documented_and_tested() -> None:
     page = OPERATING.partition("## The doctor\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)

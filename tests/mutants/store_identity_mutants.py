@@ -84,7 +84,7 @@ def forget_the_home() -> AbstractContextManager[None]:
 
 def keep_silent() -> AbstractContextManager[None]:
     """The status does not say that the store is away."""
-    return patched(StoreIdentity, error=property(lambda self: None))
+    return patched(StoreIdentity, trouble=property(lambda self: None))
 
 
 STORE_IDENTITY_MUTANTS = {

@@ -28,9 +28,9 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 sentence=f"{name} cannot use the store of archived records: {archive['trouble']}",
                 remedy=str(archive.get("remedy") or "look at the log of this node"),
             )
-        yield from _not_archiving(name, node)
+        yield from _not_archiving(name, node, archive)
         for hosted in node.get("hosted") or ():
-            yield from _not_archiving(f"{name} (group {hosted.get('group')})", hosted, node=name)
+            yield from _not_archiving(f"{name} (group {hosted.get('group')})", hosted, archive, node=name)
         problem = node.get("archive_problem")
         if problem and any(each.get("archived_runs") or each.get("archived_topics") for each in _states(node)):
             yield Finding(
@@ -59,11 +59,16 @@ def _states(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [node, *((each.get("state") or {}) for each in node.get("hosted") or ())]
 
 
-def _not_archiving(name: str, status: Mapping[str, Any], *, node: str = "") -> Iterator[Finding]:
-    """Yield the trouble of the rounds of one group; ``name`` is that of its leader, ``node`` = "" that of the node."""
-    archiving, store = status.get("archiving") or {}, status.get("archive") or {}
-    if store.get("trouble") and store["trouble"] == archiving.get("reason"):
-        return  # One cause, one finding.
+def _not_archiving(
+    name: str, status: Mapping[str, Any], store: Mapping[str, Any], *, node: str = ""
+) -> Iterator[Finding]:
+    """Yield the trouble of the rounds of one group; ``name`` is that of its leader, ``node`` = "" that of the node.
+
+    The trouble with the ``store`` of the node is reported once, and not for each group that it keeps from archiving.
+    """
+    archiving = status.get("archiving") or {}
+    if store.get("trouble") and str(archiving.get("reason")).endswith(str(store["trouble"])):
+        return
     if archiving.get("state") in _TROUBLED or archiving.get("failures"):  # Also while it tries again.
         failed = archiving.get("failed_topic", archiving.get("topic"))
         topic = f" topic {failed}" if failed else ""

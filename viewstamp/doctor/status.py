@@ -129,6 +129,10 @@ def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
             )
         for path in node.get("damaged_snapshots") or ():
             warnings.append(f"a snapshot of {node['id']} is damaged, and an older one was used instead: {path}")
+        if trouble := (node.get("archive") or {}).get("trouble"):
+            warnings.append(
+                f"{node['id']} cannot use the store of archived records: {trouble}. `viewstamp doctor` has the remedy"
+            )
     for node in nodes:
         for fault in node.get("chaos") or ():
             peers = f" from {', '.join(fault['peers'])}" if fault["peers"] else ""

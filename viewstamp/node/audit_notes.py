@@ -31,9 +31,9 @@ __all__ = ["note_before"]
 
 _DIRECTORY = "directory of "
 _REMEDIES = {
-    TRANSFER: "move leaders with `viewstamp stream balance` of this release, which notes each transfer first",
-    ARCHIVE_RUN: "archive with `viewstamp archive run` of this release, which notes each stream first",
-    REMOVE_ORPHANS: "remove them with `viewstamp archive orphans` of this release, which notes it first",
+    TRANSFER: "use a client of the release of the nodes, whose `viewstamp stream balance` notes each transfer first",
+    ARCHIVE_RUN: "use a client of the release of the nodes, whose `viewstamp archive run` notes each stream first",
+    REMOVE_ORPHANS: "use a client of the release of the nodes, whose `viewstamp archive orphans` notes it first",
 }
 
 

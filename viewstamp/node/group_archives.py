@@ -67,10 +67,10 @@ class GroupArchives:
         if self._turns.store is None:
             return None
         status = self._turns.store.status()
-        errors = (archivist.identity.error for archivist, _ in self._parts.values())
-        error = next((each for each in errors if each is not None), None)
-        if error is not None and not status["trouble"]:
-            status |= {"trouble": error.message, "remedy": error.remedy}
+        if not status["trouble"]:
+            for archivist, _ in self._parts.values():
+                if (trouble := archivist.identity.trouble) is not None:
+                    return status | dict(zip(("trouble", "remedy"), trouble, strict=True))
         return status
 
     async def end(self, group: GroupId) -> None:

@@ -49,9 +49,9 @@ class StoreIdentity:
         """Recognise the store of ``group``; ``home`` is group 0 of this node."""
         self._group = group
         self._home = home
-        self._error: RequestError | None = None
+        self._trouble: tuple[str, str] | None = None
         self._term = Term(0)
-        """The term of ``_error``."""
+        """The term of ``_trouble``."""
 
     async def check(self, where: str, recognise: Callable[[list[ArchivedRun]], Awaitable[bool]]) -> None:
         """Check that the store has one of the newest runs, if there are any.
@@ -70,22 +70,26 @@ class StoreIdentity:
             runs = self._runs()
             if not await recognise(runs):
                 others = f", and none of the {len(runs) - 1} runs before it" if len(runs) > 1 else ""
-                self._error = RequestError(
+                error = RequestError(
                     f"{self._group.options.node} leads, and cannot go on with the archive: {where} is empty, or another"
                     f" store, because it has no file of run {runs[0].id}{others}",
                     remedy="mount it, or restore it; another store needs a copy of the files first. If they are lost"
                     " for good, delete their records: `viewstamp topic trim`",
                 )
+                self._trouble = error.message[error.message.index(where) :], error.remedy
                 self._term = self._current_term
-                raise self._error
-        self._error = None
+                raise error
+        self._trouble = None
 
     @property
-    def error(self) -> RequestError | None:
-        """The error of the last :meth:`check` in this term, if this node still leads; None = it found the store."""
+    def trouble(self) -> tuple[str, str] | None:
+        """The reason and the remedy, if the last :meth:`check` in this term failed and this node still leads.
+
+        None = it found the store. The reason has no name of a node, because a status is that of one node.
+        """
         replica = self._group.replica
         is_current = replica is not None and replica.is_leading and self._current_term == self._term
-        return self._error if is_current else None
+        return self._trouble if is_current else None
 
     @property
     def _current_term(self) -> Term:
