@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from viewstamp.actors.replicated.actor import ReplicatedActor
     from viewstamp.actors.replicated.methods import command, query
+    from viewstamp.archive.arrow_reader import ArrowFile, ArrowReader, open_arrow
     from viewstamp.client.aio import Client
     from viewstamp.client.options import ClientOptions
     from viewstamp.client.results import (
@@ -101,6 +102,8 @@ __all__ = [
     "ActorInfo",
     "ArchiveInfo",
     "ArchivedInfo",
+    "ArrowFile",
+    "ArrowReader",
     "Attempt",
     "AuditEntry",
     "BrokenRuleError",
@@ -172,6 +175,7 @@ __all__ = [
     "command",
     "connect",
     "local_cluster",
+    "open_arrow",
     "open_node",
     "query",
 ]
@@ -181,6 +185,8 @@ _HOMES = {
     "Attempt": "client.sinks",
     "ArchiveInfo": "client.results",
     "ArchivedInfo": "client.results",
+    "ArrowFile": "archive.arrow_reader",
+    "ArrowReader": "archive.arrow_reader",
     "AuditEntry": "client.results",
     "Change": "client.results",
     "Client": "client.aio",
@@ -214,6 +220,7 @@ _HOMES = {
     "command": "actors.replicated.methods",
     "connect": "embed.connect",
     "local_cluster": "embed.local_cluster",
+    "open_arrow": "archive.arrow_reader",
     "open_node": "embed.open_node",
     "query": "actors.replicated.methods",
 }

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from tests.archive.s3_server import running_proxy, running_server
 from tests.spark.cluster import RunningCluster, running_cluster
 from tests.spark.queries import run_to_end
+from viewstamp.archive.committed_runs import RunFile
 from viewstamp.archive.s3_store import S3Objects
 from viewstamp.client import Client
 from viewstamp.errors import ConfigError, CorruptionError, TrimmedError
@@ -28,7 +29,6 @@ from viewstamp.spark.archived import RunRange, divide
 from viewstamp.spark.data_source import ViewstampDataSource
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import spark_schema
-from viewstamp.spark.run_files import RunFile
 from viewstamp.spark.source import BatchReader, FilteringBatchReader
 from viewstamp.spark.stream_source import StreamReader
 from viewstamp.spark.topic_range import TopicRange

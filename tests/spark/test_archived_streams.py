@@ -18,6 +18,7 @@ from tests.mutants.mutants import patched
 from tests.spark.cluster import RunningCluster, running_cluster
 from tests.spark.test_spread import COLUMNS, batch, fill, places, rows, stream
 from viewstamp.archive import run_file
+from viewstamp.archive.committed_runs import RunFile
 from viewstamp.client import Client
 from viewstamp.client.results import SpreadRecord
 from viewstamp.errors import CorruptionError, TrimmedError
@@ -25,7 +26,6 @@ from viewstamp.spark import archived, archived_streams
 from viewstamp.spark.archived_streams import StreamRunRange, cut_stream
 from viewstamp.spark.data_source import ViewstampDataSource
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.run_files import RunFile
 from viewstamp.spark.source import read_part
 from viewstamp.spark.spread import SpreadRange
 

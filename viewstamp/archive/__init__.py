@@ -29,6 +29,10 @@ Modules
     `key_columns.py` a group of those rows as Arrow columns, with the bytes of its checksum
     `key_file.py`  the file of a run of keys: Parquet, sorted by key
     `key_store.py` the objects of runs of keys: dumped, merged, checked, read
+    `committed_runs.py` which archived records a reader takes from which file
+    `arrow_reader.py` a topic as Arrow batches: the plan, and the public calls
+    `arrow_lanes.py` its pieces, read from files in threads and through the nodes
+    `ordered_merge.py` tables of several streams, merged by position
     `run_process.py` the same calls as a node makes them: in the archive process, with a time limit
     `worker.py`    the archive process
     `export.py`    the steps of an export of a topic into an Iceberg table

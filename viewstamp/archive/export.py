@@ -31,11 +31,11 @@ from random import Random
 from typing import Any, Final
 
 from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.committed_runs import own_id
 from viewstamp.archive.exported_topic import ExportedTopic
 from viewstamp.archive.iceberg import TableOfTopic, TablePlace
 from viewstamp.client.aio import Client
-from viewstamp.client.results import TopicInfo
-from viewstamp.errors import CorruptionError, TrimmedError, UnavailableError
+from viewstamp.errors import CorruptionError, TrimmedError
 
 __all__ = ["Exported", "export_topic"]
 
@@ -113,9 +113,7 @@ async def export_topic(
     source = ExportedTopic(client, topic)
     await source.describe()  # Before a table is created for a topic that does not exist.
     load_arrow()
-    cluster = next((str(each["cluster_id"]) for each in await client.status() if each.get("cluster_id")), "")
-    if not cluster:
-        raise UnavailableError("no node has told the id of its cluster; nothing was exported", remedy="try again")
+    cluster = await own_id(client)
     # The table before the topic is described again, so that the topic has all positions that the table has.
     table = await asyncio.to_thread(TableOfTopic, place, cluster, topic, entropy, has_streams=source.has_streams)
     info = await source.describe()
@@ -123,7 +121,7 @@ async def export_topic(
     while await asyncio.to_thread(table.evolve, info.schema):
         info = await source.describe()  # Again, because the end of the table was read again.
     first = info.first_position if table.end is None else table.end
-    end = max(first, await _end_of(source, info, until))
+    end = max(first, await source.end(info, until))
     if first > info.last_position + 1:
         raise CorruptionError(
             f"table {place.name} has positions up to {first - 1}, but topic {topic} ends at {info.last_position},"
@@ -160,16 +158,6 @@ async def export_topic(
         snapshots=tuple(added.snapshots),
         skipped=skipped,
     )
-
-
-async def _end_of(source: ExportedTopic, info: TopicInfo, until: int | str) -> int:
-    """Return the position before which an export ends. Raises as ``ExportedTopic.archived_end``."""
-    if until == "committed":
-        return info.last_position + 1
-    if until == "archived":
-        return await source.archived_end(info)
-    assert isinstance(until, int), f"until is {until!r}"
-    return min(until, info.last_position + 1)
 
 
 def _deleted(topic: str, first: int, end: int, kept_from: int, effect: str) -> TrimmedError:

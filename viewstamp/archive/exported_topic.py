@@ -1,4 +1,4 @@
-"""A topic as an export reads it: its description, its end, and its records in their order, with streams or without.
+"""A topic as an export, or a reader of Arrow batches, reads it, with streams or without.
 
 The records of a topic with streams have their position in the topic, and the number of their stream. They are read in
 the order of the topic, so whatever was read is a part of it without gaps.
@@ -40,7 +40,7 @@ class ExportedTopic:
     def __init__(self, client: Client, topic: str) -> None:
         """Use the connections of ``client``; sends nothing."""
         self._client = client
-        self._ranges = StreamRanges(client)
+        self.ranges = StreamRanges(client)
         self._name = topic
         self.has_streams = False
         """Whether it has streams; known when it was described."""
@@ -55,12 +55,24 @@ class ExportedTopic:
                 return await self._client.describe_topic(self._name)
             except UnknownTopicError as error:
                 try:
-                    found = await self._ranges.describe(self._name)
+                    found = await self.ranges.describe(self._name)
                 except UnknownTopicError:
                     raise error from None
                 self.has_streams = True
                 return found
-        return await self._ranges.describe(self._name)
+        return await self.ranges.describe(self._name)
+
+    async def end(self, info: TopicInfo, until: int | str) -> int:
+        """Return the position behind the last one that is meant: ``"committed"``, ``"archived"``, or before a position.
+
+        Raises: as :meth:`archived_end`.
+        """
+        if until == "committed":
+            return info.last_position + 1
+        if until == "archived":
+            return await self.archived_end(info)
+        assert isinstance(until, int), f"until is {until!r}"
+        return min(until, info.last_position + 1)
 
     async def archived_end(self, info: TopicInfo) -> int:
         """Return the position before which all records are archived; of streams, before which those of each are.
@@ -139,7 +151,7 @@ class ExportedTopic:
                 at += stop - start
 
     async def _of_streams(self, first: int, end: int) -> AsyncGenerator[_Part, None]:
-        async with aclosing(self._ranges.merged(self._name, first, end)) as chunks:
+        async with aclosing(self.ranges.merged(self._name, first, end)) as chunks:
             async for chunk in chunks:
                 for each in chunk:
                     batch = each.batch
@@ -161,6 +173,6 @@ def _join(parts: list[_Part]) -> Any:
 
 def _nothing_archived(topic: str) -> RequestError:
     return RequestError(
-        f"topic {topic} has no archived records; nothing was exported",
-        remedy=f"viewstamp archive run {topic}; or export until the committed end",
+        f"topic {topic} has no archived records, and only these were asked for",
+        remedy=f"viewstamp archive run {topic}; or read until the committed end",
     )

@@ -14,7 +14,7 @@ from viewstamp.archive.run_file import RunReader, damaged_run
 from viewstamp.client.stream_ranges import StreamRange
 from viewstamp.wire.run_order import RunOrder
 
-__all__ = ["order_of", "read_ordered"]
+__all__ = ["order_of", "read_ordered", "with_positions"]
 
 
 def order_of(reader: RunReader, part: StreamRange, name: str) -> RunOrder:
@@ -48,9 +48,14 @@ def read_ordered(reader: RunReader, part: StreamRange, name: str) -> Iterator[An
     Raises:
       CorruptionError: as :func:`order_of`, and as ``RunReader.read``.
     """
-    order, arrow, at = order_of(reader, part, name), load_arrow(), part.first
+    order, at = order_of(reader, part, name), part.first
     for table in reader.read(part.first, part.last_end):
-        count = table.num_rows
-        positions = number_array(arrow.int64(), count, [order.positions(at, count)])
-        at += count
-        yield table.set_column(table.schema.get_field_index("position"), "position", arrow.chunked_array([positions]))
+        yield with_positions(table, order, at)
+        at += table.num_rows
+
+
+def with_positions(table: Any, order: RunOrder, first: int) -> Any:
+    """Return the records of a run from its record ``first`` on with their positions in the topic."""
+    arrow, count = load_arrow(), table.num_rows
+    positions = number_array(arrow.int64(), count, [order.positions(first, count)])
+    return table.set_column(table.schema.get_field_index("position"), "position", arrow.chunked_array([positions]))

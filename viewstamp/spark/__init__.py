@@ -30,7 +30,7 @@ The parts
   * ``progress.py``: how far a query is behind. ``installed.py``: checks that Spark is installed and new enough.
   * ``worker_objects.py``: keeps imported modules out of the garbage collection after each task.
   * ``archived.py``: archived records, read by tasks from the files of runs; ``archived_streams.py``: of topics with
-    streams; ``run_files.py``: the store, and the identity of a file.
+    streams; ``run_files.py``: the store of a process.
   * ``spread.py``: topics with streams, planned by the order over all streams, and read stream by stream.
   * ``ranges.py``: the positions to read, in pieces, of ``topic_range.py``; ``filters.py``: conditions that reduce them.
     ``whole_rows.py``: a whole row as one value; ``typed_rows.py``: the fields of rows as columns. ``remedies.py``:

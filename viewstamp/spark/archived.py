@@ -1,7 +1,7 @@
 """Archived records for both sources: tasks read the files of runs in the store, and not from the nodes.
 
-The driver plans against the catalogue of runs, which the nodes have, and never against a list of the store: an object
-that is there may be an orphan. Each position of a query is in one piece, of a run or of the log:
+``archive/committed_runs.py`` has the rules: which runs count, and how they divide a range. Each position of a query is
+in one piece, of a run or of the log:
 
 | between plan and read | effect |
 | --- | --- |
@@ -25,25 +25,29 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from viewstamp.archive import committed_runs as rules
+from viewstamp.archive.committed_runs import (
+    RunFile,
+    borders,
+    committed_stream_runs,
+    divide_by_positions,
+    kept_behind,
+    open_run,
+    own_id,
+)
 from viewstamp.archive.run_file import GROUP_BYTES
 from viewstamp.archive.run_rows import FieldCondition
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.client.stream_ranges import DividedTopic
-from viewstamp.errors import CorruptionError, PeerError, UnavailableError
-from viewstamp.spark.archived_streams import (
-    StreamRunRange,
-    committed_stream_runs,
-    cut_stream,
-    divide_stream,
-    is_archived,
-)
+from viewstamp.errors import CorruptionError, PeerError
+from viewstamp.spark.archived_streams import StreamRunRange, cut_stream, divide_stream, is_archived
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import describe, split, task_bytes
+from viewstamp.spark.ranges import split, task_bytes
 from viewstamp.spark.records import from_run
 from viewstamp.spark.remedies import remedies
-from viewstamp.spark.run_files import RunFile, borders, open_run, store_at
+from viewstamp.spark.run_files import store_at
 from viewstamp.spark.spread import SpreadRange, by_streams
 from viewstamp.spark.topic_range import TopicRange, skip
 from viewstamp.spark.typed_rows import rows_of_run
@@ -100,7 +104,7 @@ async def _divide(
     client: Client, ranges: Sequence[TopicRange], archived: Sequence[TopicRange]
 ) -> tuple[list[Piece], list[TopicRange]]:
     """Return ranges in pieces of runs, and the rest. Only the catalogues of topics of ``archived`` are asked."""
-    own = await _own_id(client)
+    own = await own_id(client)
     plain = {part.topic for part in archived if not isinstance(part, SpreadRange)}
     spread = {part.topic for part in archived if isinstance(part, SpreadRange)}
     runs = await committed_runs(client, sorted(plain), own) if plain else {}
@@ -124,29 +128,16 @@ def _archived_end(topic: TopicInfo) -> int:
     return topic.archived.last_position + 1 if topic.archived is not None else 1
 
 
-async def _own_id(client: Client) -> str:
-    """Return the id of the cluster. Raises UnavailableError."""
-    own = next((str(each["cluster_id"]) for each in await client.status() if each.get("cluster_id")), "")
-    if not own:
-        raise UnavailableError("no node has told the id of its cluster", remedy="run the query again")
-    return own
-
-
 async def committed_runs(client: Client, topics: Sequence[str], own: str) -> dict[str, list[RunRange]]:
-    """Return the runs of topics that may be read, as the catalogue has them now, by position.
+    """Return the runs of topics that may be read, by position; ``own`` is the id of the cluster.
 
-    ``own`` is the id of the cluster.
-
-    Raises:
-      AccessDeniedError: access control is on, and the token may read nothing.
-      RequestError: the nodes run a release without runs.
+    Raises as ``archive.committed_runs.committed_runs``.
     """
-    found: dict[str, list[RunRange]] = {topic: [] for topic in topics}
-    for run in await client.list_runs():
-        if run.topic in found and run.state == "committed":
-            place = RunRange(run.topic, run.first_position, run.last_position + 1, RunFile.of(run, own))
-            found[run.topic].append(place)
-    return {topic: sorted(runs, key=lambda run: run.start) for topic, runs in found.items()}
+    found = await rules.committed_runs(client, topics)
+    return {
+        topic: [RunRange(topic, run.first_position, run.last_position + 1, RunFile.of(run, own)) for run in runs]
+        for topic, runs in found.items()
+    }
 
 
 def divide(part: TopicRange, runs: Sequence[RunRange]) -> tuple[list[RunRange], list[TopicRange]]:
@@ -156,17 +147,9 @@ def divide(part: TopicRange, runs: Sequence[RunRange]) -> tuple[list[RunRange], 
       part: positions of one topic.
       runs: of this topic, by position.
     """
-    archived, rest = [], []
-    at = part.start
-    for run in runs:
-        if at < min(run.end, part.end) and run.start < part.end:
-            if at < run.start:
-                rest.append(TopicRange(part.topic, at, run.start))
-            start, at = max(at, run.start), min(run.end, part.end)
-            archived.append(replace(run, start=start, end=at))
-    if at < part.end:
-        rest.append(TopicRange(part.topic, at, part.end))
-    return archived, rest
+    shares, rest = divide_by_positions(part.start, part.end, [(run.start, run.end) for run in runs])
+    archived = [replace(runs[each.run], start=each.start, end=each.end) for each in shares]
+    return archived, [TopicRange(part.topic, start, end) for start, end in rest]
 
 
 def cut_by_groups(options: SourceOptions, pieces: Sequence[Piece], task_bytes: int) -> list[Piece]:
@@ -243,7 +226,7 @@ def _explain(options: SourceOptions, part: RunRange, position: int, error: Corru
     The records of a dropped run are deleted, so the result is behind the run.
     """
     link = blocking_client(options.cluster, options.tls, options.token_file)
-    topic = link.run(describe, link.client, [part.topic])[part.topic]
-    if topic.first_position >= part.end:
-        return skip(part.topic, position, topic.first_position, fail_on_data_loss=options.fail_on_data_loss)
-    raise error
+    first = link.run(kept_behind, link.client, part.topic, part.end)
+    if first is None:
+        raise error
+    return skip(part.topic, position, first, fail_on_data_loss=options.fail_on_data_loss)

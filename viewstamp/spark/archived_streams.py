@@ -17,6 +17,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from viewstamp.archive.committed_runs import RunFile, borders, open_run, stream_kept_behind
 from viewstamp.archive.ordered_run import order_of, read_ordered
 from viewstamp.client.aio import Client
 from viewstamp.client.archived_ranges import divide_by_runs
@@ -28,12 +29,12 @@ from viewstamp.spark.filters import EVERYTHING
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import from_run
 from viewstamp.spark.remedies import remedies
-from viewstamp.spark.run_files import RunFile, borders, open_run, store_at
+from viewstamp.spark.run_files import store_at
 from viewstamp.spark.spread import SpreadRange, describe_spread
 from viewstamp.spark.topic_range import skip
 from viewstamp.spark.typed_rows import as_rows
 
-__all__ = ["StreamRunRange", "committed_stream_runs", "cut_stream", "divide_stream", "is_archived", "read_stream_run"]
+__all__ = ["StreamRunRange", "cut_stream", "divide_stream", "is_archived", "read_stream_run"]
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,6 @@ class StreamRunRange(SpreadRange):
 def is_archived(topic: DividedTopic, part: SpreadRange) -> bool:
     """Return whether the first records of a part are known to be archived."""
     return part.first < topic.archived_ends[part.stream - 1]
-
-
-async def committed_stream_runs(client: Client, topic: str) -> dict[int, list[StreamRunInfo]]:
-    """Return the runs of a topic that may be read, as the catalogues of its groups have them now, by stream.
-
-    Raises as ``Client.list_stream_runs``.
-    """
-    found: dict[int, list[StreamRunInfo]] = {}
-    for run in await client.list_stream_runs(topic):  # By position.
-        if run.state == "committed":
-            found.setdefault(run.stream, []).append(run)
-    return found
 
 
 def divide_stream(
@@ -161,10 +150,5 @@ def _explain(options: SourceOptions, part: StreamRunRange, position: int, error:
 
 
 async def _kept_from(client: Client, part: StreamRunRange) -> int | None:
-    """Return the position from which on all streams keep their records; None = the stream keeps records of the part."""
     topic = await describe_spread(client, part.topic)
-    if part.stream in topic.found.kept_streams:
-        stream = await client.describe_stream(part.topic, part.stream)
-        if stream.first_position < part.last_end:
-            return None
-    return topic.first_position
+    return await stream_kept_behind(client, topic, part.stream, part.last_end)
