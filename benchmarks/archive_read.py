@@ -26,6 +26,7 @@ from statistics import median
 import pyarrow
 from pyarrow import parquet
 
+from benchmarks.arrow_read import BATCH, BYTES, TOPIC, fill
 from benchmarks.report import print_json, print_table
 from viewstamp.archive.run_file import RunReader
 from viewstamp.bench.cluster import own_directory
@@ -33,28 +34,6 @@ from viewstamp.bench.conditions import conditions
 from viewstamp.errors import RequestError
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.spark import session
-
-_BYTES = 256
-_TOPIC = "bench"
-_WAIT_SECONDS = 60.0
-_BATCH = 2000
-_RUN_RECORDS = 500_000
-
-
-async def _fill(cluster: LocalCluster, records: int) -> int:
-    """Start the nodes, append and archive; return the number of runs."""
-    cluster.spawn_missing()
-    await cluster.wait_running(cluster.nodes.values(), _WAIT_SECONDS)
-    async with cluster.target.connect() as client:
-        await client.create_topic(_TOPIC)
-        done = 0
-        while done < records:
-            data = os.urandom(_BATCH * _BYTES)
-            await client.append_many(_TOPIC, [data[at : at + _BYTES] for at in range(0, len(data), _BYTES)])
-            done += _BATCH
-            if done % _RUN_RECORDS == 0 or done >= records:
-                await client.archive_topic(_TOPIC, timeout=600)
-        return len(await client.list_runs())
 
 
 def _scan(files: list[Path], threads: bool) -> None:
@@ -78,9 +57,9 @@ def measure(records: int, rounds: int, directory: Path) -> dict[str, object]:
     spark = session("viewstamp-bench", cores=2, **{"spark.driver.memory": "4g"})
     cluster = LocalCluster.open_or_create(str(directory / "cluster"), 3, {"archive.directory": str(store)})
     try:
-        runs = asyncio.run(_fill(cluster, records))
+        runs = asyncio.run(fill(cluster, records))
         files = sorted(store.glob("*/*.parquet"))
-        options = {"cluster": ",".join(cluster.target.addresses), "topic": _TOPIC}
+        options = {"cluster": ",".join(cluster.target.addresses), "topic": TOPIC}
 
         def read(**more: str) -> None:
             frame = spark.read.format("viewstamp").options(**options, **more).load()
@@ -108,7 +87,7 @@ def measure(records: int, rounds: int, directory: Path) -> dict[str, object]:
                 started = time.perf_counter()
                 work()
                 seconds[name].append(time.perf_counter() - started)
-        total = records * _BYTES / 1e6
+        total = records * BYTES / 1e6
         size = sum(file.stat().st_size for file in files)
         return {
             "rates": {name: total / median(each) for name, each in seconds.items()},
@@ -130,8 +109,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="number of times that each is measured")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
-    if options.records < _BATCH or options.rounds < 1:
-        raise RequestError("too few records or rounds to measure", remedy=f"use {_BATCH} records or more")
+    if options.records < BATCH or options.rounds < 1:
+        raise RequestError("too few records or rounds to measure", remedy=f"use {BATCH} records or more")
     with own_directory(Path("viewstamp-data")) as directory:
         result = {"conditions": conditions(directory), **measure(options.records, options.rounds, directory)}
     if options.output == "json":

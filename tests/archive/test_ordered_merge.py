@@ -42,6 +42,10 @@ def test_rows_of_streams_are_given_out_by_position(streams: list[int], rows: int
     assert merged(lanes) == list(range(len(streams)))
 
 
+def test_a_row_waits_for_the_streams_that_may_have_one_before_it() -> None:
+    assert merged([[[1, 4], [6]], [[2, 3], [5]]]) == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_table_without_rows_does_not_end_a_lane() -> None:
     assert merged([[[], [1], [], [3]], [[2]], []]) == [1, 2, 3]
 

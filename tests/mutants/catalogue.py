@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.explore.mutants import EXPLORED
 from tests.mutants.actor_mutants import ACTOR_MUTANTS
 from tests.mutants.archive_mutants import ARCHIVE_MUTANTS
+from tests.mutants.arrow_mutants import ARROW_MUTANTS
 from tests.mutants.backup_mutants import BACKUP_MUTANTS
 from tests.mutants.beat_mutants import BEAT_MUTANTS
 from tests.mutants.client_mutants import CLIENT_MUTANTS
@@ -118,6 +119,7 @@ _ALL = {
     **STORE_IDENTITY_MUTANTS,
     **SCHEMA_MUTANTS,
     **SPARK_MUTANTS,
+    **ARROW_MUTANTS,
     **KEYED_MUTANTS,
     **RESHARD_MUTANTS,
     **RECOVERY_MUTANTS,

@@ -2320,6 +2320,24 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/spark/test_archived_streams.py::test_only_the_records_of_a_run_with_the_wanted_times_are_read"),
     ),
     Record(
+        "read-runs-of-any-state",
+        Case("tests/archive/test_arrow_reader.py::test_a_run_that_is_not_committed_does_not_count"),
+    ),
+    Record(
+        "take-whole-runs",
+        Case("tests/archive/test_ordered_merge.py::test_each_position_is_in_one_run_or_in_the_rest"),
+    ),
+    Record(
+        "excuse-lost-files",
+        Case(
+            "tests/archive/test_arrow_reader.py::test_a_file_that_is_lost_or_changed_is_an_error_and_never_fewer_records"
+        ),
+    ),
+    Record(
+        "merge-streams-early",
+        Case("tests/archive/test_ordered_merge.py::test_a_row_waits_for_the_streams_that_may_have_one_before_it"),
+    ),
+    Record(
         "keys-oldest-wins",
         Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
     ),

@@ -38,7 +38,7 @@ from viewstamp.wire.columns import slice_columns
 from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.run_order import RunOrder
 
-__all__ = ["Lane", "LogPiece", "Projection", "RunPiece"]
+__all__ = ["ArrowLane", "NodePiece", "Projection", "RunPiece"]
 
 _LOG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the records of one table from the nodes."""
@@ -56,7 +56,7 @@ class RunPiece(NamedTuple):
     part: StreamRange | None = None
 
 
-class LogPiece(NamedTuple):
+class NodePiece(NamedTuple):
     """Records that the nodes have, at positions ``first`` to ``end``, half-open; ``part`` as of :class:`RunPiece`."""
 
     first: int
@@ -96,7 +96,7 @@ class Projection(NamedTuple):
         return arrow.table(arrays)
 
 
-class Lane:
+class ArrowLane:
     """The pieces of a topic, or of one of its streams, by position."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Lane:
         topic: ExportedTopic,
         store: ObjectStore | None,
         pool: ThreadPoolExecutor,
-        pieces: Sequence[RunPiece | LogPiece],
+        pieces: Sequence[RunPiece | NodePiece],
         projection: Projection,
         *,
         ahead: int,
@@ -128,7 +128,7 @@ class Lane:
         loop = asyncio.get_running_loop()
         reading: deque[tuple[RunPiece, asyncio.Future[Any]]] = deque()
         for piece in self._pieces:
-            if isinstance(piece, LogPiece):
+            if isinstance(piece, NodePiece):
                 while reading:
                     yield await self._checked(*reading.popleft())
                 stream = None if piece.part is None else piece.part.stream
@@ -163,7 +163,7 @@ class Lane:
                 remedy=f"read from {kept_from}",
             ) from error
 
-    def _of_log(self, piece: LogPiece) -> AsyncGenerator[Any, None]:
+    def _of_log(self, piece: NodePiece) -> AsyncGenerator[Any, None]:
         if piece.part is None:
             return self._topic.tables(piece.first, piece.end, _LOG_BYTES, lambda _bytes: None)
         return self._of_stream(piece.part)

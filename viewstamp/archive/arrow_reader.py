@@ -41,7 +41,7 @@ from viewstamp.wire.row_schema import RowSchema
 if TYPE_CHECKING:
     import pyarrow
 
-    from viewstamp.archive.arrow_lanes import LogPiece, Projection, RunPiece
+    from viewstamp.archive.arrow_lanes import NodePiece, Projection, RunPiece
     from viewstamp.archive.store import ObjectStore
 
 __all__ = ["ArrowFile", "ArrowReader", "open_arrow"]
@@ -186,25 +186,25 @@ def _schema(projection: Projection) -> Any:
 
 async def _plan(
     client: Client, source: ExportedTopic, info: TopicInfo, first: int, end: int, *, reads_files: bool
-) -> dict[int, list[RunPiece | LogPiece]]:
+) -> dict[int, list[RunPiece | NodePiece]]:
     """Return the pieces of a range by position, by stream; 0 = the topic has no streams."""
-    from viewstamp.archive.arrow_lanes import LogPiece, RunPiece
+    from viewstamp.archive.arrow_lanes import NodePiece, RunPiece
 
     own = await own_id(client) if reads_files else ""
-    lanes: dict[int, list[RunPiece | LogPiece]] = {}
+    lanes: dict[int, list[RunPiece | NodePiece]] = {}
     if not isinstance(info, DividedTopic):
         runs = (await committed_runs(client, [info.name]))[info.name] if reads_files else []
         bounds = [(run.first_position, run.last_position + 1) for run in runs]
         shares, rest = divide_by_positions(first, end, bounds)
         pieces = [RunPiece(RunFile.of(runs[each.run], own), each.start, each.end) for each in shares]
-        lanes[0] = sorted([*pieces, *(LogPiece(*each) for each in rest)], key=lambda piece: piece.first)
+        lanes[0] = sorted([*pieces, *(NodePiece(*each) for each in rest)], key=lambda piece: piece.first)
         return lanes
     parts = await source.ranges.divide(info, first, end)
     of_streams = await committed_stream_runs(client, info.name) if reads_files else {}
     for part in parts:
         archived, others = divide_by_runs(info.name, part, of_streams.get(part.stream, ()))
         found = [RunPiece(RunFile.of(run, own, run.group), each.first, each.last_end, each) for each, run in archived]
-        logs = [LogPiece(each.first, each.last_end, each) for each in others]
+        logs = [NodePiece(each.first, each.last_end, each) for each in others]
         lanes[part.stream] = sorted([*found, *logs], key=lambda piece: piece.first)
     return lanes
 
@@ -228,7 +228,7 @@ class ArrowReader:
         source: ExportedTopic,
         store: ObjectStore | None,
         projection: Projection,
-        lanes: dict[int, list[RunPiece | LogPiece]],
+        lanes: dict[int, list[RunPiece | NodePiece]],
         bounds: tuple[int, int],
         schema: pyarrow.Schema,
         *,
@@ -320,12 +320,12 @@ class ArrowReader:
 
     async def _tables(self, pool: ThreadPoolExecutor) -> AsyncGenerator[Any, None]:
         """Yield the records of all lanes, by position."""
-        from viewstamp.archive.arrow_lanes import Lane
+        from viewstamp.archive.arrow_lanes import ArrowLane
         from viewstamp.archive.ordered_merge import OrderedMerge
 
         ahead = self._threads + 1 if len(self._lanes) == 1 else 2
         lanes = [
-            Lane(self._client, self._source, self._store, pool, pieces, self._projection, ahead=ahead).tables()
+            ArrowLane(self._client, self._source, self._store, pool, pieces, self._projection, ahead=ahead).tables()
             for pieces in self._lanes.values()
         ]
         merge = OrderedMerge(len(lanes))
@@ -360,7 +360,7 @@ class ArrowReader:
         )
 
 
-def _files(lanes: dict[int, list[RunPiece | LogPiece]]) -> Iterator[ArrowFile]:
+def _files(lanes: dict[int, list[RunPiece | NodePiece]]) -> Iterator[ArrowFile]:
     from viewstamp.archive.arrow_lanes import RunPiece
 
     for stream, pieces in lanes.items():
