@@ -664,8 +664,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
     ),
     Record(
-        "added-unprobed",
-        Case("tests/node/test_fitness.py::test_a_member_that_is_added_during_the_probe_is_probed_too"),
+        "added-unprobed", Case("tests/node/test_fitness.py::test_a_member_that_is_added_during_the_probe_is_probed_too")
     ),
     Record(
         "place-on-voters-only",
@@ -2242,6 +2241,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "forget-the-other-groups",
+        Case(
+            "tests/node/test_stream_archives.py::test_before_the_first_run_of_group_0_the_store_is_asked_for_the_runs_of_the_other_groups"
+        ),
+    ),
+    Record(
         "lost-store-unnamed",
         Case("tests/node/test_store_identity.py::test_status_and_doctor_name_the_store_that_is_away_until_it_is_back"),
     ),
@@ -2364,10 +2369,7 @@ RECORDS: tuple[Record, ...] = (
         "keys-read-stale",
         Case("tests/node/test_keyed.py::test_a_get_sees_the_last_record_of_a_key_in_the_log_and_in_runs"),
     ),
-    Record(
-        "keys-table-lost",
-        Case("tests/node/test_keyed_table.py::test_the_table_keeps_the_rows_that_no_run_has"),
-    ),
+    Record("keys-table-lost", Case("tests/node/test_keyed_table.py::test_the_table_keeps_the_rows_that_no_run_has")),
     Record("keys-commit-unread", Case("tests/node/test_keyed.py::test_a_store_that_lies_gets_no_commit_of_keys")),
     Record(
         "keys-forget-unremoved", Case("tests/node/test_keyed.py::test_a_run_whose_file_cannot_be_removed_stays_known")

@@ -9,6 +9,7 @@ from heapq import nlargest
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.archive.store import DirectoryObjects, ObjectCreation
 from viewstamp.errors import RequestError
+from viewstamp.ids import GROUP_0
 from viewstamp.node import store_identity
 from viewstamp.node.archive_queries import ArchivedRun, ArchiveQuery, NewestRunsQuery, RunsQuery
 from viewstamp.node.archivist import Archivist
@@ -82,6 +83,16 @@ def forget_the_home() -> AbstractContextManager[None]:
     return patched(StoreIdentity, _runs=runs)
 
 
+def forget_the_other_groups() -> AbstractContextManager[None]:
+    """The first run of group 0 is written into any store, although other groups have runs."""
+
+    def runs(self: StoreIdentity) -> list[ArchivedRun]:
+        of_group = self._group.machine.query(NewestRunsQuery(16))
+        return of_group or self._hosted[GROUP_0].machine.query(NewestRunsQuery(16))
+
+    return patched(StoreIdentity, _runs=runs)
+
+
 def keep_silent() -> AbstractContextManager[None]:
     """The status does not say that the store is away."""
     return patched(StoreIdentity, trouble=property(lambda self: None))
@@ -102,6 +113,12 @@ STORE_IDENTITY_MUTANTS = {
         Mutant("ask-for-deleted-runs", "a lost store ends the archive for ever", ask_for_deleted_runs, rule="§5a"),
         Mutant("ask-the-store-once", "a leader that lags behind takes its store for another", ask_once, rule="§5a"),
         Mutant("forget-the-home", "the first run of a group is written into any store", forget_the_home, rule="§5a"),
+        Mutant(
+            "forget-the-other-groups",
+            "the first run of group 0 is written into any store",
+            forget_the_other_groups,
+            rule="§5a",
+        ),
         Mutant("lost-store-unnamed", "no status names a store that is away", keep_silent, rule="§5a"),
     )
 }

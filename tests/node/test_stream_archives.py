@@ -141,6 +141,34 @@ async def test_before_the_first_run_of_a_group_the_store_is_asked_for_a_run_of_g
             assert [each.partition("/")[0] for each in source.files()] == [CLUSTER, f"{CLUSTER}@{placed}"]
 
 
+async def test_before_the_first_run_of_group_0_the_store_is_asked_for_the_runs_of_the_other_groups(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path)
+    with quick():
+        async with Spreading(tmp_path, 1, run_stores=lambda _: source) as group:
+            await group.run()
+            placed = [await group.established(name) for name in ("s1", "s2")]
+            client = group.client()
+            await client.create_topic("plain")
+            await client.append("plain", b"record")
+            await client.create_spread_topic("orders", 1, groups=placed[:1])
+            await client.create_spread_topic("bills", 1, groups=placed[1:])
+            await fill(client, 3)
+            await client.append("bills", b"record", ordered=True)
+            assert await client.archive_spread_topic("orders") == {1: 4}
+            source.directory.rename(tmp_path / "away")
+            error = f"is empty, or another store, because it has no file of run [0-9]+ of group {placed[0]}"
+            with pytest.raises(RequestError, match=error):
+                await client.archive_topic("plain")
+            with pytest.raises(RequestError, match=error):
+                await client.archive_spread_topic("bills")
+            assert not source.directory.exists()
+            (tmp_path / "away").rename(source.directory)
+            assert await client.archive_topic("plain") == 2
+            assert await client.archive_spread_topic("bills") == {1: 2}
+
+
 def settings_of(group: Spreading, placed: GroupId) -> list[list[tuple[int, object]]]:
     """Return the retention and the archive of the streams of a group, on each node."""
     hosted = [node.groups[placed] for node in group.nodes.values()]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
+from viewstamp.ids import GroupId
+from viewstamp.node.group import Group
 from viewstamp.node.run_objects import RunStore
 
 __all__ = ["ArchiveTurns"]
@@ -16,9 +19,10 @@ class ArchiveTurns:
       * the store rests only while no job exists
     """
 
-    def __init__(self, store: RunStore | None) -> None:
-        """Share ``store``; None = this node has none."""
+    def __init__(self, store: RunStore | None, hosted: Mapping[GroupId, Group]) -> None:
+        """Share ``store``; None = this node has none. ``hosted``: the groups that are open on this node."""
         self.store = store
+        self.hosted = hosted
         self.lock = asyncio.Lock()
         """Held by the job that uses the store."""
         self._jobs = 0

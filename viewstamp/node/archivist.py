@@ -128,7 +128,7 @@ class Archivist:
         self._turn = turns.lock
         self._tidying: asyncio.Task[None] | None = None
         self._is_stopping = False
-        self.identity = StoreIdentity(group, home)
+        self.identity = StoreIdentity(group, turns.hosted)
         self._pauses = ArchivePauses(clock)
 
     def start(self) -> None:

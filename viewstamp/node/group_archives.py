@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from viewstamp.errors import UnavailableError
 from viewstamp.host.interfaces import Clock, Network
 from viewstamp.host.logger import Logger
@@ -18,13 +20,15 @@ __all__ = ["GroupArchives"]
 class GroupArchives:
     """Archives the topics of group 0, and the streams of the other groups, of which this node leads the group."""
 
-    def __init__(self, home: Group, network: Network, store: KeyedStore | None, clock: Clock, log: Logger) -> None:
-        """Archive into ``store``; None = none is configured here. ``home`` is group 0 of this node."""
-        self._home = home
+    def __init__(
+        self, hosted: Mapping[GroupId, Group], network: Network, store: KeyedStore | None, clock: Clock, log: Logger
+    ) -> None:
+        """Archive into ``store``; None = none is configured here. ``hosted``: the groups that are open on this node."""
+        self._home = home = hosted[GROUP_0]
         self._network = network
         self._clock = clock
         self._logger = log
-        self._turns = ArchiveTurns(store)
+        self._turns = ArchiveTurns(store, hosted)
         self.archivist = Archivist(home, home, network, self._turns, clock, log)
         """That of group 0."""
         keys = KeyArchivist(

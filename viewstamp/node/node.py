@@ -130,7 +130,7 @@ class Node:
         """Prepares the records that place groups, if this node leads group 0."""
         self.keyed = KeyedReads(self.group, self.archived, run_source.keys if run_source is not None else None)
         """Reads keyed topics by key."""
-        self.archives = GroupArchives(self.group, host.network, run_store, host.clock, self._logger)
+        self.archives = GroupArchives(self.groups, host.network, run_store, host.clock, self._logger)
         """Archives topics and streams, if this node leads their group."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None

@@ -20,19 +20,22 @@ written is an orphan when the store is back |
 list of orphans has it |
 | a list of orphans, a check of a run | RequestError, and not "none", or "damaged" |
 | this leader's state is old, and other leaders have removed the runs | it asks again after a linearizable read |
-| the group has no committed run with kept records, or only those of the cluster that it is a fork of | nothing can be \
+| no group has a committed run with kept records, or only those of the cluster that it is a fork of | nothing can be \
 asked for: the store counts as new, and the folder of the group is created |
 | a group has no such run, but group 0 has | group 0's runs are asked for, as far as this node has applied them |
+| neither has one, but another group that is open on this node has | those of all these groups are asked for. If one \
+of them has no majority, and the store has none of its runs, these may have been deleted: nothing is archived then |
+| only groups that are not open on this node have such runs | as if there were none |
 | the files are lost for good | their records have to be deleted: ``topic trim``. Then there is nothing to ask for |
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from viewstamp.errors import RequestError
-from viewstamp.ids import GROUP_0, Term
+from viewstamp.ids import GROUP_0, GroupId, Term
 from viewstamp.node.archive_queries import ArchivedRun, NewestRunsQuery
 from viewstamp.node.group import Group
 
@@ -45,10 +48,10 @@ _PROOFS: Final = 16
 class StoreIdentity:
     """Recognises the store of a group that this node leads."""
 
-    def __init__(self, group: Group, home: Group) -> None:
-        """Recognise the store of ``group``; ``home`` is group 0 of this node."""
+    def __init__(self, group: Group, hosted: Mapping[GroupId, Group]) -> None:
+        """Recognise the store of ``group``. ``hosted``: the groups that are open on this node, also group 0."""
         self._group = group
-        self._home = home
+        self._hosted = hosted
         self._trouble: tuple[str, str] | None = None
         self._term = Term(0)
         """The term of ``_trouble``."""
@@ -65,14 +68,16 @@ class StoreIdentity:
           Others: as ``recognise``.
         """
         if not await recognise(self._runs()):
-            for group in {GROUP_0: self._home, self._group.id: self._group}.values():
+            asked = {GROUP_0, self._group.id, *(run.group for run in self._runs())}
+            for group in [each for each in self._hosted.values() if each.id in asked]:
                 await group.reading.query(NewestRunsQuery(1), stale=False)
             runs = self._runs()
             if not await recognise(runs):
-                others = f", and none of the {len(runs) - 1} runs before it" if len(runs) > 1 else ""
+                of_group = f" of group {runs[0].group}" if runs[0].group != GROUP_0 else ""
+                others = f", and none of {len(runs) - 1} other runs" if len(runs) > 1 else ""
                 error = RequestError(
                     f"{self._group.options.node} leads, and cannot go on with the archive: {where} is empty, or another"
-                    f" store, because it has no file of run {runs[0].id}{others}",
+                    f" store, because it has no file of run {runs[0].id}{of_group}{others}",
                     remedy="mount it, or restore it; another store needs a copy of the files first. If they are lost"
                     " for good, delete their records: `viewstamp topic trim`",
                 )
@@ -97,5 +102,11 @@ class StoreIdentity:
         return self._group.replica.raft.core.term
 
     def _runs(self) -> list[ArchivedRun]:
-        of_group = self._group.machine.query(NewestRunsQuery(_PROOFS))
-        return of_group or self._home.machine.query(NewestRunsQuery(_PROOFS))
+        """Return those of the group; if it has none, those of group 0, and then those of all other groups."""
+        first = (self._group, self._hosted[GROUP_0])
+        others = (group for group in self._hosted.values() if group not in first)
+        for groups in ((first[0],), (first[1],), others):
+            runs = [run for group in groups for run in group.machine.query(NewestRunsQuery(_PROOFS))]
+            if runs:
+                return runs[:_PROOFS]
+        return []
