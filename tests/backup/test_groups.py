@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,9 +23,11 @@ from viewstamp.backup.prune import prune
 from viewstamp.backup.restore import choose, write_directories
 from viewstamp.backup.store import DirectoryStore
 from viewstamp.backup.verify import BackupReader
+from viewstamp.cli import main
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError, RequestError
 from viewstamp.fork import Basis, ForkResult, fork, judge_source
 from viewstamp.fork.build import remove_files
+from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId, Position
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
@@ -143,9 +146,11 @@ def test_a_release_before_refuses_the_manifest_and_those_without_groups_keep_the
     assert Manifest.decode(manifest.encode(), "m") == manifest
 
 
-def test_a_backup_says_which_records_of_streams_are_archived() -> None:
+def test_a_backup_says_which_records_of_streams_are_archived(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The files of the archive are not in a backup, so whoever restores it has to keep them."""
-    old, store = Old(), target()
+    old, store = Old(), DirectoryStore(RealDisk(), str(tmp_path))
     prepared = old.logs[0].command(Kind.PREPARE_RUN, topic=1, first=1, end=3)
     run: dict[str, object] = {"run": prepared.first_index, "records": 2, "size": 7, "digest": bytes(32)}
     start = int(next(each for each in old.logs[0].batches if each.kind is Kind.RECORDS).first_index)
@@ -158,6 +163,10 @@ def test_a_backup_says_which_records_of_streams_are_archived() -> None:
     assert fields["format"] == 3, "a release before would take the field for damage"
     assert [log.get("archived") for log in fields["groups"]] == [{"spread.1": 2}, None]
     assert Manifest.decode(manifest.encode(), "m") == manifest
+    assert main.run(["backup", "verify", str(tmp_path)]) == 0
+    assert "its files, and a restored cluster reads these records there\n  spread, stream 1: up to position 2\n" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("ids", [[], [0, 2], [9, 2], [2, 2]])

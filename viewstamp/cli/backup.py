@@ -106,11 +106,16 @@ def create(
 
 def _say_archived(manifest: Manifest) -> None:
     """Say which records are in files of the archive, which a backup does not contain."""
-    for topic, last in manifest.archived.items():
-        say(
-            f"topic {topic} is archived up to position {last}: the backup does not contain the files of the archive."
-            " Keep the directory as well; a restored cluster reads these records there"
-        )
+    from viewstamp.backup.manifest import archived_of
+
+    found = [(name, last) for name, last in archived_of(manifest.topics).items()]
+    for log in manifest.groups:
+        streams = [(*name.rpartition(".")[::2], last) for name, last in log.archived.items()]
+        found += [(f"{topic}, stream {number}", last) for topic, number, last in streams]
+    if found:
+        say("Keep the archive too: a backup lacks its files, and a restored cluster reads these records there")
+    for name, last in sorted(found):
+        say(f"  {name}: up to position {last:,}")
 
 
 def _create(
@@ -248,7 +253,7 @@ def verify(
     if errors:
         raise errors[0]
     if drilled is not None:
-        _report_drill(drilled, output)
+        _report_drill(drilled, chosen[-1], output)
 
 
 def _drill(store: BackupStore, manifest: Manifest, actors: list[str], output: Output) -> DrillResult:
@@ -260,9 +265,13 @@ def _drill(store: BackupStore, manifest: Manifest, actors: list[str], output: Ou
         return drill(store, manifest, import_actors(entries), on_step=progress.begin, on_bytes=progress.add)
 
 
-def _report_drill(drilled: DrillResult, output: Output) -> None:
+def _report_drill(drilled: DrillResult, manifest: Manifest, output: Output) -> None:
     """Print the result of a drill; exit with 1 if there are differences."""
     if output is not Output.JSON:
+        from viewstamp.backup.manifest import archived_of
+
+        if archived_of(manifest.topics):
+            say("Archived records of topics without streams are not read, because the started node has no archive")
         rows: list[tuple[str, object]] = [(f"topic {name}", count) for name, count in drilled.records.items()]
         rows += [(f"actor {name}", count) for name, count in drilled.actors.items()]
         print_table(["started with", "records or instances"], rows)
