@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from viewstamp.cli.read import as_json
 from viewstamp.client.results import SpreadRecord
 from viewstamp.demo.proof import Comparison
+from viewstamp.demo.source import Source
 from viewstamp.demo.streams_proof import compare_order, places_of
+from viewstamp.demo.streams_result import StreamsResult
 from viewstamp.ids import Index, Position, Term
 from viewstamp.wire.batch import Record
 
@@ -64,3 +67,23 @@ def test_the_output_of_a_reader_is_read_back() -> None:
         record = Record(Position(2), Term(1), Index(9), 5, value, None, None)
         line = as_json(SpreadRecord.of(record, Position(7), 3))
         assert list(places_of([line])) == [(7, 3, 2, value)]
+
+
+def test_the_result_says_whether_all_readers_have_one_order_and_what_to_try(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "input").write_bytes(b"a\nb\na\n")
+    result = StreamsResult(Source(path=str(tmp_path / "input"), topic="lines", lines=3, bytes=6), nodes=2, streams=2)
+    result.acknowledged = result.ordered = 3
+    result.readers = {node: compared(tmp_path, RIGHT) for node in ("n1", "n2")}
+    result.print("viewstamp-data", keep=False)
+    printed = capsys.readouterr().out
+    assert "the proof holds" in printed
+    assert re.search("order of the records *│ the same on n1, n2 ", printed)
+    new = ["cluster start", "group place east", "topic create orders --streams 2", "append orders", "read orders"]
+    assert [line.partition("viewstamp ")[2] for line in printed.splitlines()[-5:]] == new
+    result.readers["n2"] = compared(tmp_path, [(1, 2, 1, b"b"), (2, 1, 1, b"a"), (3, 1, 2, b"a")])
+    result.print("viewstamp-data", keep=False)
+    printed = capsys.readouterr().out
+    assert "THE PROOF FAILED" in printed
+    assert "DIFFERENT on n1, n2" in printed

@@ -103,8 +103,9 @@ class StreamsResult:
         for name, each in self.readers.items():
             verdict = "each line once, in the one order" if each.is_equal else each.difference
             console.print(f"  read --node {name:<10} {each.records:>9,} records   {verdict}", markup=False)
-        commands = ["cluster start", f"topic describe {self.source.topic}", f"read {self.source.topic} --to 3"]
-        text = next_commands(path, commands if keep else ["cluster start", "group list"], keep=keep)
+        kept = ["cluster start", f"topic describe {self.source.topic}", f"read {self.source.topic} --to 3"]
+        new = ["cluster start", "group place east", "topic create orders --streams 2", "append orders", "read orders"]
+        text = next_commands(path, kept if keep else new, keep=keep)
         console.print(text, markup=False, soft_wrap=True)
 
     def _rows(self) -> Iterator[tuple[str, str]]:
@@ -113,7 +114,8 @@ class StreamsResult:
             "lost, duplicated, out of order",
             ", ".join(f"{self.worst(name):,}" for name in ("lost", "duplicated", "out_of_order")),
         )
-        yield "readers of one order", f"{len(self.readers)}" if self.is_one_order else "none: they differ"
+        order = "the same on" if self.is_one_order else "DIFFERENT on"
+        yield "order of the records", f"{order} {', '.join(self.readers)}"
         yield "streams", ", ".join(f"{stream} on {leader}" for stream, leader in self.leaders.items())
         yield "MB", f"{self.source.bytes / 1e6:,.1f}"
         yield "seconds", f"{self.seconds:,.1f}"
