@@ -32,7 +32,8 @@ The modules
     that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
   * ``topic_schema``: the schemas of topics.
   * ``key_runs``: the catalogue of runs of keyed topics (design note 0028); ``key_plan``: which dump or merge is due.
-  * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
+  * ``placement``: the groups of the cluster, their founders and their streams. ``group_removal``: whether a group is
+    empty, so that it may be removed. ``spread``: the topics whose records are
     spread over streams of these groups; ``sealing``: the end of a stream. ``order``: the order of the records of each
     such topic; ``stream_map``: its part for the streams of one group (design note 0021). ``cover``: the records of a
     stream that a node may send to a reader by global position (design note 0024). ``spread_commits``: the batches of
