@@ -121,7 +121,7 @@ class Archives:
 
         def after_each() -> None:
             after_event()
-            for member in self._world.members:
+            for member in self._world.touched() if self._begins else self._world.members:
                 if member.node is not None and member.node.group.wal is not None:
                     self._look_at_log(member, member.node)
 

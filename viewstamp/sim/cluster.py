@@ -189,6 +189,19 @@ class Cluster:
         for member in self.members:
             self.calm_disk(member)
 
+    def touched(self) -> list[Member]:
+        """Return the members whose replicas the last event can have changed: one, if the event was of its process.
+
+        Processes do not share objects, so an event changes another member only by a message, whose arrival is an event
+        of that member.
+        """
+        ran = self.loop.ran
+        if ran is not None:
+            for member in self.members:
+                if member.process is ran:
+                    return [member]
+        return self.members
+
     # -- Starts and ends ---------------------------------------------------------------------------------------
 
     def bring_up(self, member: Member) -> None:

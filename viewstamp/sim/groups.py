@@ -273,7 +273,7 @@ class GroupPlacer:
         A replica under a name that is not its own any more lives only until a peer refuses it.
         """
         known, is_another = self._open, False
-        for member in self._cluster.members:
+        for member in self._cluster.touched() if known else self._cluster.members:
             for group in member.node.groups.values() if member.node is not None else ():
                 key = member.name, group.id
                 if group.parts is not None and known.get(key) is not group.parts:

@@ -240,6 +240,10 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self.events = 0
         self.after_event: Callable[[], None] | None = None
         """Called after every event, outside all processes; an exception from it ends the run."""
+        self.ran: SimulatedProcess | None = None
+        """The process of the last event, if nothing else can have run since the event before; else None."""
+        self._has_left = True
+        """Whether code outside of events may have run since the last event."""
         self._now = 0.0
         self._ready: deque[Any] = deque()
         self._timers: list[tuple[float, int, Any]] = []
@@ -343,6 +347,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
                 break
         self.events += 1
         self._events_at_this_time += 1
+        self.ran, self._has_left = None if self._has_left else process, False
         try:
             context.run(handle._callback, *handle._args)
         except (SystemExit, KeyboardInterrupt):
@@ -391,7 +396,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         collecting = gc.isenabled()
         hooks = sys.get_asyncgen_hooks()
         self._thread = threading.get_ident()
-        self._running = True
+        self._running = self._has_left = True
         asyncio._set_running_loop(self)
         sys.set_asyncgen_hooks(finalizer=self._finalize_generator)
         gc.disable()

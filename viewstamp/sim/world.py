@@ -60,9 +60,10 @@ class World(Cluster):
             self.damages.others.remove(self.damages_of.pop(group))
 
     def _after_event(self) -> None:
+        touched = self.touched()
         for checker, durability in self.others.values():
-            durability.after_event(is_changed=checker.after_event())
-        is_changed = self.checker.after_event()
+            durability.after_event(is_changed=checker.after_event(touched))
+        is_changed = self.checker.after_event(touched)
         self.durability.after_event(is_changed=is_changed)
         if is_changed:
             self.log_times.look()

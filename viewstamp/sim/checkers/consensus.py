@@ -8,14 +8,14 @@ DurableIsDurable: the part of the log that a core counts as durable is on its di
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from viewstamp.consensus.invariants import OF_COMMITTED, BrokenInvariantError, Durable, Facts, check, check_sent
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import GROUP_0, Term
-from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -39,11 +39,14 @@ class ConsensusChecker:
         self._states: dict[str, tuple[object, ...]] = {}
         self._listening: dict[NodeId, Replica] = {}
 
-    def after_event(self) -> bool:
-        """Check the group if a core has changed; return whether one has. Raises Violation."""
+    def after_event(self, touched: Iterable[Member]) -> bool:
+        """Check the group if a core of the ``touched`` members has changed; return whether one has. Raises Violation.
+
+        The first call looks at all members.
+        """
         is_changed = False
         states = self._states
-        for member in self._cluster.members:
+        for member in touched if states else self._cluster.members:
             if member.node is None:
                 continue
             group = member.node.groups.get(self._group)
