@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from viewstamp.client.batches import OpenBatch
-from viewstamp.client.results import SpreadTopicInfo
+from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
 from viewstamp.client.send_queue import Ticket
 from viewstamp.client.stream_choice import StreamChoice
 from viewstamp.errors import RequestError
-from viewstamp.ids import GroupId, Index, TopicId
+from viewstamp.ids import GroupId, Index, Position, Term, TopicId
+from viewstamp.wire.batch import Record
 from viewstamp.wire.spreading import SLOTS, slot_of, slot_ranges
 
 TOPIC = SpreadTopicInfo(
@@ -97,3 +98,10 @@ def test_records_without_a_key_wait_with_one_that_waits_until_they_would_fill_a_
     choice.joined(4, waiting)
     assert choose(choice=choice) == 4
     assert choose(key_of(1), choice=choice) == 1
+
+
+def test_a_record_of_a_stream_is_printed_with_its_stream() -> None:
+    record = Record(Position(3), Term(1), Index(9), 5, b"text", None, None)
+    shown = repr(SpreadRecord.of(record, Position(7), 2))
+    assert shown.startswith("SpreadRecord(position=7, term=1, index=9, ")
+    assert shown.endswith(", headers=None, stream=2, stream_position=3)")

@@ -85,11 +85,11 @@ def run(
             print_json({"topic": topic, "archived_ends": {str(stream): each for stream, each in end.items()}})
             return
         for stream, each in end.items():
-            print(f"stream {stream} of topic {topic} is archived up to its position {each - 1}")
+            print(f"stream {stream} of topic {topic} is archived up to its position {each - 1:,}")
     elif output is Output.JSON:
         print_json({"topic": topic, "archived_end": end})
     else:
-        print(f"topic {topic} is archived up to position {end - 1}")
+        print(f"topic {topic} is archived up to position {end - 1:,}")
 
 
 @app.command()

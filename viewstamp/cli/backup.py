@@ -345,11 +345,13 @@ def restore(
         return
     done = f"restored backup {restored.backup} as cluster {restored.cluster} in {restored.directory}"
     print(fitted(done, sys.stdout))
-    for topic, last in restored.archived.items():
+    if restored.archived:
         say(
-            f"topic {topic} is archived up to position {last}, and the new nodes have no archive: set [archive] in"
-            f" their settings to the archive of cluster {restored.old} before you start them"
+            "These records are archived, and the new nodes have no archive: set [archive] in their settings to the"
+            f" archive of cluster {restored.old} before you start them"
         )
+    for topic, last in restored.archived.items():
+        say(f"  {topic}: up to position {last:,}")
     if not members:
         print(f"start it: {program()} cluster start --dir {directory}")
         return

@@ -418,6 +418,9 @@ class SpreadRecord(Record):
         made.stream, made.stream_position = stream, record.position
         return made
 
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, stream={self.stream}, stream_position={self.stream_position})"
+
 
 class AuditEntry(NamedTuple):
     """An administrative action.
