@@ -4,7 +4,7 @@ A node in a process of its own gets records of a topic, in batches of 100 and th
 client in this process reads all of them from the log, then from the runs after the log was deleted: the first time each
 row group is loaded, verified and made into batches again (cold), the second time it is in the node's cache (warm). The
 figure is MB of values a second. pyarrow reads all columns of the same files in this process, without a checksum and
-without a node.
+without a node. ``open_arrow`` takes the same records from the files in this process, verified, in threads.
 
 Expected: warm reads are as fast as reads from the log, because both send bytes that are in memory. Cold reads take the
 time of pyarrow, of the checksums, and of the batches, one after the other: about half of the rate from the log with
@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from benchmarks.report import print_json, print_table
+from viewstamp.archive.arrow_reader import open_arrow
 from viewstamp.bench.cluster import own_directory
 from viewstamp.bench.conditions import conditions
 from viewstamp.client import Client
@@ -35,6 +36,18 @@ async def read(client: Client, topic: str, end: int) -> float:
         size += len(batch.columns().values.data)
         position = batch.first_position + batch.count
     assert position == end, f"the reader ended at {position}"
+    return size / (time.perf_counter() - began) / 1e6
+
+
+async def read_arrow(client: Client, topic: str, store: Path, end: int) -> float:
+    """Read a topic up to position ``end`` from the files of its runs; return MB of values a second."""
+    from pyarrow import compute
+
+    began, size = time.perf_counter(), 0
+    found = await open_arrow(client, topic, archive=str(store), end=end)
+    async for batch in found.batches():
+        size += compute.sum(compute.binary_length(batch.column("value"))).as_py()
+    assert (found.start, found.end) == (1, end), f"the reader had {found.start} to {found.end - 1}"
     return size / (time.perf_counter() - began) / 1e6
 
 
@@ -81,6 +94,9 @@ async def measure(root: Path, records: int, size: int, batch: int) -> dict[str, 
                 await asyncio.sleep(0.3)
             figures["from runs, cold"] = await read(client, "orders", end)
             figures["from runs, warm"] = await read(client, "orders", end)
+            figures["from files, open_arrow"] = max(
+                [await read_arrow(client, "orders", root / "store", end) for _ in range(2)]
+            )
             files = sorted((root / "store").rglob("*.parquet"))
             figures["pyarrow alone"] = max([await asyncio.to_thread(scan, files) for _ in range(2)])
             return figures

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from tests.spark.cluster import RunningCluster, running_cluster
-from viewstamp import ArrowReader, open_arrow
+from viewstamp import ArrowReader, connect, open_arrow
 from viewstamp.archive import arrow_lanes
 from viewstamp.client import Client
 from viewstamp.errors import CorruptionError, RequestError, TrimmedError, UnknownTopicError, ViewstampError
@@ -229,6 +229,53 @@ def test_a_program_that_does_not_await_reads_in_another_thread(
         batches = reader.batches()
         await anext(batches)
         await batches.aclose()
+
+    cluster.run(read)
+
+
+def test_duckdb_and_pandas_take_the_records(cluster: RunningCluster, store: Path, orders: str) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("pandas")
+
+    def ask(orders: Any) -> Any:
+        return duckdb.sql("SELECT count(*), max(position) FROM orders").fetchall()
+
+    def ask_for_one(orders: Any) -> Any:
+        return duckdb.sql("SELECT position FROM orders LIMIT 1").fetchall()
+
+    async def read(client: Client) -> None:
+        records = await open_arrow(client, orders, archive=str(store), columns=["position", "headers"])
+        assert await asyncio.to_thread(ask, records.reader()) == [(35, 35)]
+        assert await asyncio.to_thread(ask_for_one, records.reader()) == [(1,)]
+        frame = (await records.to_table()).to_pandas()
+        assert frame["position"].tolist() == list(range(1, 36))
+
+    cluster.run(read)
+
+
+def test_a_reader_of_an_event_loop_that_has_ended_is_refused(cluster: RunningCluster, orders: str) -> None:
+    async def plan() -> Any:
+        async with connect(cluster.addresses) as client:
+            return (await open_arrow(client, orders)).reader()
+
+    reader = asyncio.run(plan())
+    with pytest.raises(RequestError, match="does not run any more"):
+        reader.read_all()
+
+
+def test_a_program_that_does_not_await_gets_the_named_error(
+    cluster: RunningCluster, store: Path, orders: str, tmp_path: Path
+) -> None:
+    async def read(client: Client) -> None:
+        records = await open_arrow(client, orders, archive=str(store))
+        reader = records.reader()
+        path = store / records.files[2].name
+        path.rename(tmp_path / "away")
+        try:
+            with pytest.raises(CorruptionError, match=path.name):
+                await asyncio.to_thread(reader.read_all)
+        finally:
+            (tmp_path / "away").rename(path)
 
     cluster.run(read)
 

@@ -288,7 +288,8 @@ class ArrowReader:
         For example, with ``def count(orders): return duckdb.sql("select count(*) from orders").fetchone()``, await
         ``asyncio.to_thread(count, records.reader())``. The event loop has to run meanwhile, because it asks the nodes.
 
-        Raises: nothing; reading raises as :meth:`batches`, and RequestError in the thread of the event loop.
+        Raises: nothing; reading raises as :meth:`batches`, and RequestError in the thread of the event loop, or when
+        that has ended.
         """
         return load_arrow().RecordBatchReader.from_batches(self.schema, self._blocking_batches())
 
@@ -299,13 +300,18 @@ class ArrowReader:
                 yield batch
         finally:
             closing = batches.aclose()
-            if self._loop.is_closed() or threading.get_ident() == self._thread:
+            if not self._loop.is_running() or threading.get_ident() == self._thread:
                 closing.close()  # The event loop, or its end, closes the batches.
             else:
                 self._wait(closing)
 
     def _wait(self, step: Any) -> Any:
         """Run a step on the event loop, and wait for its result in another thread."""
+        if not self._loop.is_running():
+            raise RequestError(
+                "this reader waits for the event loop, which does not run any more",
+                remedy="read it before the event loop ends",
+            )
         if threading.get_ident() == self._thread:
             raise RequestError(
                 "this reader waits for the event loop, and was read in the event loop's own thread",
