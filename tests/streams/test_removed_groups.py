@@ -102,7 +102,7 @@ def test_a_group_with_instances_of_an_actor_stays() -> None:
     log = Log(Streams(CLASSES))
     group = established(log, "s1")
     log.run(encode_spread_actor("counter", [GroupId(group)], are_named=True))
-    assert "actor reshard" in refused(log, remove(group), "has instances of the actor 'counter'").remedy
+    assert "viewstamp reshard" in refused(log, remove(group), "has instances of the actor 'counter'").remedy
 
 
 def test_nothing_is_placed_in_a_removed_group(log: Log) -> None:

@@ -54,7 +54,7 @@ def check_empty(batch: Batch, spread: SpreadTopics, actors: SpreadActors) -> Non
     if owners := [actor.name for actor in actors.actors.values() if group in actor.groups]:
         raise RequestError(
             f"group {group} has instances of {_listed('actor', owners)}; it was not removed",
-            remedy="spread the instances over other groups: `viewstamp actor reshard`",
+            remedy="stop all nodes, and put the instances into other groups: `viewstamp reshard`",
         )
     late = [topic for topic in topics if any(gone > seen for gone in _removals(topic, group))]
     if late and not is_lost:
