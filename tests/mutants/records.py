@@ -2247,6 +2247,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "ask-before-only",
+        Case(
+            "tests/node/test_store_identity.py::test_a_store_that_another_one_replaces_behind_the_question_has_the_next_run_all_the_same"
+        ),
+    ),
+    Record(
         "lost-store-unnamed",
         Case("tests/node/test_store_identity.py::test_status_and_doctor_name_the_store_that_is_away_until_it_is_back"),
     ),

@@ -93,6 +93,11 @@ def forget_the_other_groups() -> AbstractContextManager[None]:
     return patched(StoreIdentity, _runs=runs)
 
 
+def ask_before_only() -> AbstractContextManager[None]:
+    """The store is not asked again before the object is read back."""
+    return patched(Archivist, read_back=lambda self, pieces: self._go_through(pieces))
+
+
 def keep_silent() -> AbstractContextManager[None]:
     """The status does not say that the store is away."""
     return patched(StoreIdentity, trouble=property(lambda self: None))
@@ -119,6 +124,7 @@ STORE_IDENTITY_MUTANTS = {
             forget_the_other_groups,
             rule="§5a",
         ),
+        Mutant("ask-before-only", "a run is committed that another store has", ask_before_only, rule="§5a"),
         Mutant("lost-store-unnamed", "no status names a store that is away", keep_silent, rule="§5a"),
     )
 }

@@ -101,6 +101,33 @@ async def test_a_store_that_leaves_behind_the_question_gets_no_directory(tmp_pat
         assert await client.archive_topic("orders") == 11
 
 
+async def test_a_store_that_another_one_replaces_behind_the_question_has_the_next_run_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """The other one has a folder for the cluster, or is a bucket, so the object is created and read back there."""
+    store = Store(tmp_path)
+    mount = Mount(store)
+
+    def replace_store() -> None:
+        mount.leave()
+        store.directory.mkdir()
+
+    async with one_node(tmp_path, store) as group:
+        await group.run()
+        client = group.client()
+        await filled(client)
+        await client.archive_topic("orders", 6)
+        store.before = OnceAt("begin", replace_store)
+        with pytest.raises(RequestError, match=EMPTY):
+            await archived(group, "orders", 11)
+        assert await ranges(client) == [(1, 5, "committed")]
+        assert store.files() == [], "the object is removed from the other store"
+        store.directory.rmdir()
+        mount.come_back()
+        assert await client.archive_topic("orders") == 11
+        assert len(store.files()) == 2
+
+
 async def test_files_of_deleted_records_are_not_forgotten_while_the_store_is_away(tmp_path: Path) -> None:
     store = Store(tmp_path)
     mount = Mount(store)

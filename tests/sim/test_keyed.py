@@ -42,6 +42,16 @@ def test_no_fault_of_the_store_or_of_a_node_changes_what_a_get_sees(seed: int, i
     assert sum(count for kind, count in verdict.faults.items() if kind.startswith("store ")) >= 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "is_bucket"), [(3, False), (6, True)])
+def test_a_store_of_keys_that_is_gone_for_a_time_changes_nothing_that_a_get_sees(seed: int, is_bucket: bool) -> None:
+    swarm = replace(CALM, archive_bucket=is_bucket, archive_faults=("gone",), fault_seconds=1.0, down_seconds=0.7)
+    verdict = run_seed(seed, swarm=swarm)
+    assert verdict.invariant == "", verdict.detail
+    assert verdict.faults["store gone"] >= 3
+    assert verdict.key_runs >= 5
+
+
 def test_some_fresh_seeds_have_a_keyed_topic_and_none_has_an_archive_too() -> None:
     swarms = []
     for seed in range(300):

@@ -11,7 +11,7 @@ group | nothing was changed |
 | 3. before the first run of a cluster, each member is probed (``peers/probe.py``) | nothing was changed |
 | 4. PREPARE_RUN is proposed, and applied here | the next request does step 2 for this run |
 | 5. the object is written, piece by piece, and synced | the same; the object may appear later, as an orphan |
-| 6. the object is read back, and compared with what was written | the same |
+| 6. the store is asked again, and the object is read back, and compared with what was written | the same |
 | 7. COMMIT_RUN is proposed, and applied here | it is committed, or refused because the next leader dropped the run |
 
 In another group than 0 the topics are the streams of topics with streams. Their runs end where the map of the stream
@@ -232,8 +232,13 @@ class Archivist:
         """Remove the object of a run; return False if that failed."""
         return await self._remove(run)
 
-    async def go_through(self, pieces: Generator[int, None, None]) -> None:
-        """Run a generator that reads a piece in each step."""
+    async def read_back(self, pieces: Generator[int, None, None]) -> None:
+        """Read an object that was just written, a piece in each step, when the store is still the one with the runs.
+
+        Without the question, both the object and its reading could be of another store, which is seen only in between.
+        Raises as ``pieces``, and as :meth:`StoreIdentity.check`.
+        """
+        await self._recognise()
         await self._go_through(pieces)
 
     def check_leads(self, term: Term) -> None:
@@ -471,7 +476,7 @@ class Archivist:
         found = ArchivedRun(
             *(run, topic.id, first, end, "prepared", "", described.size, described.digest), group=self._group.id
         )
-        await self._go_through(store.check(found))
+        await self.read_back(store.check(found))
         return described
 
     def _order_of(

@@ -269,7 +269,7 @@ class KeyArchivist:
         found = ArchivedRun(
             run, prepared.topic, prepared.first, prepared.end, "prepared", "", written.size, written.digest
         )
-        await self._archivist.go_through(self._usable().check_keys(found))
+        await self._archivist.read_back(self._usable().check_keys(found))
 
     def _usable(self) -> KeyStore:
         assert self._store is not None, "the archivist has checked it"

@@ -14,6 +14,9 @@ the next job asks again |
 | the node dies, or is deposed, behind the question | nothing was changed by it |
 | from the question to the creation of the object | a directory has no folder of the cluster then, and none is \
 created: the run is dropped. Its removal finds nothing, which is right, because nothing was written |
+| ... of a bucket, or another directory with a folder of the cluster | the object is created in the other store. The \
+question is asked once more between the creation and the reading back, so there is no COMMIT_RUN. Only a store that \
+leaves, is back for this question, and leaves again, is not found out |
 | from the creation on | the calls fail, or the object is not found when it is read back: no COMMIT_RUN. What was \
 written is an orphan when the store is back |
 | between the removal of an object and its FORGET_RUN | if the object is still there, it belongs to no run: the next \

@@ -232,7 +232,7 @@ class Archives:
         began, run = self._world.loop.time(), self._entropy.choice(runs)
         with suppress(RequestError):  # It was dropped meanwhile.
             damage = await client.check_run(run)
-            if damage and not self._was_damaged(began):
+            if damage and not self.store.was_damaged(began):
                 raise self._violation("CheckIsTrue", f"run {run} is called damaged: {damage}")
 
     async def _read_often(self) -> None:
@@ -264,12 +264,8 @@ class Archives:
             if "no node is named" not in error.message:  # It was removed, or has not joined yet.
                 raise
         except CorruptionError as error:
-            if not self._was_damaged(began):
+            if not self.store.was_damaged(began):
                 raise self._violation("KeptIsReadable", f"{node} calls {at} of {topic} damaged: {error}") from error
-
-    def _was_damaged(self, began: float) -> bool:
-        """Return whether an object was damaged by a fault, or gone with the others, at a moment since ``began``."""
-        return bool(self.store.damaged) or "gone" in self.store.troubles or self.store.healed_at >= began
 
     def _violation(self, invariant: str, text: str) -> Violation:
         violation = Violation(invariant, text)

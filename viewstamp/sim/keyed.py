@@ -165,7 +165,7 @@ class KeyedClients:
                 found[record.key] = record.position, record.value
             self.seen += [_Seen(each, acknowledged, found.get(each)) for each in _KEYS]
         except CorruptionError as error:
-            if not self.store.damaged and self.store.healed_at < began:
+            if not self.store.was_damaged(began):
                 raise self._violation("GetSeesLastAcknowledged", f"calls its runs damaged: {error}") from error
         except RequestError as error:
             # The first leaders of a run may not have applied the record that makes the topic keyed.

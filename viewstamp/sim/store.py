@@ -15,8 +15,8 @@ only the bytes of a run differ (``run_format.py``).
 | cut | of a directory: a power cut of the machine that has it, in one of the next calls, takes any subset of the \
 unsynced changes |
 | die | the next process that calls the store dies within its next calls, before or after the effect of one |
-| gone | the directory is empty, as a mount point whose mount is away; then it has again what it had before. Only \
-scenarios have it |
+| gone | the directory is empty, as a mount point whose mount is away, or the bucket, as another one of its name; then \
+it has again what it had before. Only scenarios have it |
 | truncate, flip, miss, replace, foreign | an object lost its end; has another bit; is not there; has the content of \
 another run; is that of another cluster. When the fault ends, an intact copy is put in its place |
 
@@ -44,7 +44,7 @@ from viewstamp.archive.store import DirectoryObjects, ObjectCreation, ObjectFile
 from viewstamp.errors import StorageError, StorageFullError, UnavailableError, ViewstampError
 from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import ClusterId, Position, RunId
-from viewstamp.node.archive_queries import ArchivedRun, RunQuery
+from viewstamp.node.archive_queries import ArchivedRun, NewestRunsQuery, RunQuery
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.keyed_queries import KeyRunQuery
 from viewstamp.sim.cluster import Cluster, Member
@@ -98,6 +98,8 @@ class SimulatedStore:
         self._mounted = self._volume
         """What the members see: the directory, or an empty one while it is gone."""
         self._bucket: dict[str, bytes] = {}
+        self.seen_bucket = self._bucket
+        """What the members see: the bucket, or an empty one while it is gone."""
         self._disks: dict[str, SimulatedDisk] = {}
         self._calls_until: dict[str, int] = {}
         """For a death and for a power cut: in which of the next calls it happens."""
@@ -143,6 +145,8 @@ class SimulatedStore:
 
     def do(self, kind: str) -> Callable[[], None]:
         """Begin a fault; return what ends it."""
+        if kind == "gone" and not self._has_runs():
+            return lambda: None
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.cluster.note("store", "!", f"fault {kind}")
         if kind in ("cut", "die"):
@@ -152,7 +156,7 @@ class SimulatedStore:
         else:
             self.troubles[kind] = None
             if kind == "gone":
-                self._mount(Volume())
+                self._mount(Volume(), {})
             self._limit()
             return lambda: self._end(kind)
         return lambda: None
@@ -169,12 +173,21 @@ class SimulatedStore:
         self.troubles.pop(kind, None)
         if kind == "gone":
             self.healed_at = self.cluster.loop.time()
-            self._mount(self._volume)
+            self._mount(self._volume, self._bucket)
         self._limit()
 
-    def _mount(self, volume: Volume) -> None:
-        """Let the members see a volume; files that they have open are not there any more."""
-        self._mounted = volume
+    def was_damaged(self, began: float) -> bool:
+        """Return whether an object was damaged by a fault, or gone with the others, at a moment since ``began``."""
+        return bool(self.damaged) or "gone" in self.troubles or self.healed_at >= began
+
+    def _has_runs(self) -> bool:
+        """Return whether a member has a committed run. Before the first one, an empty store is taken for a new one."""
+        members = (each for each in self.cluster.members if each.is_up and each.node is not None)
+        return any(each.node.group.parts and each.machine.query(NewestRunsQuery(1)) for each in members if each.node)
+
+    def _mount(self, volume: Volume, bucket: dict[str, bytes]) -> None:
+        """Let the members see a volume, or a bucket; files that they have open are not there any more."""
+        self._mounted, self.seen_bucket = volume, bucket
         if not volume.exists(_ROOT):
             volume.make_directory(_ROOT)
         for disk in self._disks.values():
@@ -189,7 +202,7 @@ class SimulatedStore:
         """Cut the power of the machine that has the directory; open files of the members are then no longer there."""
         self._volume = Volume.from_image(self._volume.after_cut(self.entropy))
         if "gone" not in self.troubles:
-            self._mount(self._volume)
+            self._mount(self._volume, self._bucket)
 
     def _damage(self, kind: str) -> Callable[[], None]:
         names = [name for name, data in self.objects.items() if data and name not in self.damaged]
@@ -396,7 +409,10 @@ class _Bucket:
 
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
-        self._objects = store._bucket
+
+    @property
+    def _objects(self) -> dict[str, bytes]:
+        return self._store.seen_bucket
 
     def check_usable(self) -> None:
         pass
@@ -439,9 +455,9 @@ class _Put:
     def finish(self) -> None:
         if self._store.put_late(self._name, bytes(self._data)):
             raise UnavailableError("the simulated bucket has not answered a put", remedy="try again")
-        if self._name in self._store._bucket:
+        if self._name in self._store.seen_bucket:
             raise FileExistsError(self._name)
-        self._store._bucket[self._name] = bytes(self._data)
+        self._store.seen_bucket[self._name] = bytes(self._data)
 
     def abandon(self) -> None:
         pass
