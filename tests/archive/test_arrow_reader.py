@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ pytest.importorskip("pyarrow")
 from tests.spark.cluster import RunningCluster, running_cluster
 from viewstamp import ArrowReader, connect, open_arrow
 from viewstamp.archive import arrow_lanes
+from viewstamp.archive.run_file import RunReader
 from viewstamp.client import Client
 from viewstamp.errors import CorruptionError, RequestError, TrimmedError, UnknownTopicError, ViewstampError
 
@@ -229,6 +231,33 @@ def test_a_program_that_does_not_await_reads_in_another_thread(
         batches = reader.batches()
         await anext(batches)
         await batches.aclose()
+
+    cluster.run(read)
+
+
+def test_a_read_of_streams_that_is_cancelled_ends_and_can_be_repeated(
+    cluster: RunningCluster, store: Path, parcels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = threading.Event()
+    release = threading.Event()
+    original = RunReader.read
+
+    def read_late(self: RunReader, start: int, end: int) -> Iterator[Any]:
+        entered.set()
+        release.wait(30)
+        return original(self, start, end)
+
+    async def read(client: Client) -> None:
+        reader = await open_arrow(client, parcels, archive=str(store))
+        with monkeypatch.context() as patch:
+            patch.setattr(RunReader, "read", read_late)
+            reading = asyncio.ensure_future(reader.to_table())
+            await asyncio.to_thread(entered.wait, 30)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            release.set()
+        assert (await reader.to_table())["position"].to_pylist() == list(range(1, 81))
 
     cluster.run(read)
 
