@@ -14,7 +14,8 @@ once, all on one machine. Each figure is the median of its rounds:
 
 For each of them except the overhead the processor time for 1 MB of values (of input for the replay) is printed too, of
 the nodes, Spark's Python workers and the JVM, over all measured rounds. ``--only`` measures one of them; the sink
-always runs, because it fills the topic.
+always runs, because it fills the topic. ``--floor`` also measures sources and sinks in Python that contain none of
+viewstamp's code (``benchmarks/spark_floor.py``). Their ratio to the peer is the highest that is possible here.
 
 Expected: the sink reaches a fifth to a half of the parquet sink, because everything is written and checked three times,
 on the processors that Spark also uses. The batch read reaches half of ``mapInArrow``: it copies nothing into Arrow's
@@ -28,7 +29,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +38,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 
 from benchmarks.processor_time import GROUPS, processor_seconds
 from benchmarks.report import print_json, print_table
+from benchmarks.spark_floor import SINKS, SOURCES, register, running_peer
 from viewstamp.bench.cluster import own_directory
 from viewstamp.bench.conditions import conditions
 from viewstamp.errors import RequestError
@@ -45,6 +47,8 @@ from viewstamp.spark import session
 
 _BYTES = 256
 _TOPIC = "bench"
+_WARM = "warm"
+"""The topic of the records that are not measured."""
 _WAIT_SECONDS = 60.0
 _TINY_BATCHES = 20
 _GOALS = {
@@ -93,11 +97,17 @@ class Bench:
         self.cluster = LocalCluster.open_or_create(str(directory / "cluster"), 3)
         self.bytes_a_batch = options.records * _BYTES
         self._queries = 0
+        self._peer: tuple[int, int] | None = None
+        """The process id and the port of the peer of the floors; None = they are not measured."""
         self._processor_ms: dict[str, dict[str, float]] = {}
 
     def run(self) -> Figures:
         """Measure everything and return the figures; the cluster is stopped before the replay."""
+        stack = ExitStack()
         try:
+            if self.options.floor:
+                register(self.spark)
+                self._peer = stack.enter_context(running_peer())
             asyncio.run(self._start())
             self._make_files()
             found: Figures = {"sink": self._sink()}
@@ -117,6 +127,7 @@ class Bench:
                 for name, row in self._processor_ms.items()
             }
         finally:
+            stack.close()
             asyncio.run(self._kill())
             self.spark.stop()
         return found
@@ -126,6 +137,7 @@ class Bench:
         await self.cluster.wait_running(self.cluster.nodes.values(), _WAIT_SECONDS)
         async with self.cluster.target.connect() as client:
             await client.create_topic(_TOPIC)
+            await client.create_topic(_WARM)
             await client.create_topic("tiny")
             receipt = await client.append("tiny", b"one")
             assert receipt.durability == "majority, synced", receipt
@@ -175,15 +187,28 @@ class Bench:
         return lambda stream: stream.format("viewstamp").option("cluster", addresses).option("topic", topic)
 
     def _sink(self) -> Figures:
+        """Write the files to each sink twice; the first time is not measured, because the JVM still compiles then."""
         batches = self.options.rounds + 1
         total = batches * self.bytes_a_batch
-        with self._processor("sink", total):
-            ours = median(self._stream("large", batches, self._to_topic(_TOPIC)))
-        path = str(self.directory / "parquet-sink")
-        parquet = lambda s: s.format("parquet").option("compression", "none").option("path", path)  # noqa: E731
-        with self._processor("parquet file sink", total):
-            theirs = median(self._stream("large", batches, parquet))
-        return self._rates(self.bytes_a_batch / ours, self.bytes_a_batch / theirs, "parquet file sink")
+        names = ["sink", "parquet file sink", *(SINKS if self._peer is not None else ())]
+        for name in names:
+            self._stream("large", batches, self._to_sink(name, _WARM))
+        rates = {}
+        for name in names:
+            with self._processor(name, total):
+                rates[name] = self.bytes_a_batch / median(self._stream("large", batches, self._to_sink(name, _TOPIC)))
+        found = self._rates(rates.pop("sink"), rates.pop("parquet file sink"), "parquet file sink")
+        return {**found, "floors_mb_per_second": {name: rate / 1e6 for name, rate in rates.items()}}
+
+    def _to_sink(self, name: str, topic: str) -> Callable[[Any], Any]:
+        """Return what begins a stream to a sink: the topic, or a directory that is named after it, or a floor."""
+        path = str(self.directory / f"parquet-{topic}")
+        if name == "sink":
+            return self._to_topic(topic)
+        if name in SINKS:
+            port = self._port(name)
+            return lambda stream: stream.format(name).option("port", port)
+        return lambda stream: stream.format("parquet").option("compression", "none").option("path", path)
 
     def _overhead(self) -> Figures:
         ours = median(self._stream("tiny", _TINY_BATCHES + 1, self._to_topic("tiny")))
@@ -228,9 +253,28 @@ class Bench:
             rows = self.spark.range(records, numPartitions=2).selectExpr(f"unhex(repeat('ab', {_BYTES})) AS value")
             rows.mapInArrow(count, "n long").collect()
 
-        seconds = self._in_turns({"dropped": drop, "counted": tally, "mapInArrow": ceiling}, total)
+        floors = self._floor_reads(records)
+        seconds = self._in_turns({"dropped": drop, "counted": tally, "mapInArrow": ceiling, **floors}, total)
         found = self._rates(total / seconds["dropped"], total / seconds["mapInArrow"], "mapInArrow count")
+        found["floors_mb_per_second"] = {name: total / seconds[name] / 1e6 for name in floors}
         return {**found, "counted_mb_per_second": total / seconds["counted"] / 1e6}
+
+    def _floor_reads(self, records: int) -> dict[str, Callable[[], None]]:
+        """Return what reads so many records from the floors, in as many tasks as from the topic; {} = no floors."""
+        if self._peer is None:
+            return {}
+        tasks = self._reader(self.spark.read).load().rdd.getNumPartitions()
+
+        def drop(name: str) -> Callable[[], None]:
+            reader = self.spark.read.format(name).options(rows=records, tasks=tasks, port=self._port(name))
+            return lambda: reader.load().write.format("noop").mode("overwrite").save()
+
+        return {name: drop(name) for name in SOURCES}
+
+    def _port(self, floor: str) -> int:
+        """Return the port of the peer if this floor uses it, else 0."""
+        assert self._peer is not None, "the floors are measured"
+        return self._peer[1] if floor in ("floor-socket", "floor-send") else 0
 
     def _streaming_read(self) -> Figures:
         checkpoint = str(self.directory / "checkpoint-read")
@@ -277,6 +321,8 @@ class Bench:
     def _processor(self, name: str, size: int) -> Iterator[None]:
         """Add the processor time of the block, which handles ``size`` bytes, to that of the row ``name``."""
         nodes = {pid for node in self.cluster.nodes.values() if (pid := node.pid())}
+        if self._peer is not None:
+            nodes.add(self._peer[0])
         before = processor_seconds(nodes)
         yield
         after = processor_seconds(nodes)
@@ -326,6 +372,8 @@ def show(result: Figures) -> None:
         peer = f"{each['peer_mb_per_second']:.0f} MB/s" if "peer" in each else ""
         ratio = f"{each['ratio']:.2f}" if "ratio" in each else ""
         rows.append([name, f"{each['mb_per_second']:.0f} MB/s", each.get("peer", ""), peer, ratio, goal])
+        for floor, rate in each.get("floors_mb_per_second", {}).items():
+            rows.append(["", "", floor, f"{rate:.0f} MB/s", f"{rate / each['peer_mb_per_second']:.2f}", ""])
     print_table("Spark", ["", "viewstamp", "peer", "", "ratio", "goal"], rows)
     times = [
         [name, *(f"{each[group]:.1f}" for group in GROUPS)]
@@ -342,6 +390,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000, help="records a micro-batch")
     parser.add_argument("--rounds", type=int, default=3, help="number of times that each is measured")
     parser.add_argument("--only", choices=list(_GOALS), help="measure this and the sink, which fills the topic")
+    parser.add_argument("--floor", action="store_true", help="measure sources and sinks without viewstamp's code too")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     if options.records < 1000 or options.rounds < 1:
