@@ -35,7 +35,8 @@ def processor_seconds(nodes: Collection[int]) -> dict[str, float]:
         elif os.getpid() in above and any(processes[each][0] == "java" for each in above if each in processes):
             found["workers"] += own + waited
         elif os.getpid() in above and name == "java":
-            found["JVM"] += own  # Not what it waited for, because those are workers.
+            found["JVM"] += own
+            found["workers"] += waited  # Of daemons of workers that it ended because they were idle.
     return found
 
 
