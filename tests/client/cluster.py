@@ -78,6 +78,8 @@ FOR_THE_LEADER = (
     FrameKind.TRIM_TOPIC,
     FrameKind.PLACE_GROUP,
     FrameKind.CANCEL_GROUP,
+    FrameKind.HOST_GROUP,
+    FrameKind.UNHOST_GROUP,
     FrameKind.SPREAD_TOPIC,
     FrameKind.CONFIGURE_ARCHIVE,
     FrameKind.CONFIGURE_SCHEMA,
@@ -116,6 +118,8 @@ COMMANDS = {
     FrameKind.FORGET_SINK: Kind.FORGET_SINK,
     FrameKind.PLACE_GROUP: Kind.PLACE_GROUP,
     FrameKind.CANCEL_GROUP: Kind.CANCEL_GROUP,
+    FrameKind.HOST_GROUP: Kind.HOST_GROUP,
+    FrameKind.UNHOST_GROUP: Kind.UNHOST_GROUP,
     FrameKind.SPREAD_TOPIC: Kind.SPREAD_TOPIC,
     FrameKind.CONFIGURE_ARCHIVE: Kind.CONFIGURE_ARCHIVE,
     FrameKind.CONFIGURE_SCHEMA: Kind.CONFIGURE_SCHEMA,
@@ -432,6 +436,8 @@ class Peer:
             if frame.kind == FrameKind.PLACE_GROUP:
                 addresses = {node.name: node.address for node in cluster.nodes}
                 fields["members"] = {name: addresses[name] for name in fields.pop("founders")} or addresses
+            if frame.kind == FrameKind.HOST_GROUP:
+                fields["address"] = "n4.example:7001"
             if frame.kind == FrameKind.SPREAD_TOPIC:
                 groups, streams = fields["groups"], fields.pop("streams")
                 fields |= {"groups": [groups[n % len(groups)] for n in range(streams)], "slots": SLOTS}

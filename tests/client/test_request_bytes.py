@@ -23,6 +23,7 @@ RECORD = Path(__file__).with_name("request_bytes.txt")
 
 PEER_KINDS = {"PROVE_DIRECTORY", "PEER", "DIGEST", "BEATS", "READ_SNAPSHOT", "READ_LOG", "JOIN", "HOSTED"} | {
     "REPORT_STREAMS",
+    "LEFT_GROUP",
     "NOTE_TRANSFER",  # A client sends it only about another group than 0, which these nodes do not have.
     "BEGIN_PART",  # The same.
     "COMMIT_PARTS",
@@ -155,6 +156,8 @@ async def use_everything(cluster: Cluster) -> None:
     ):
         with suppress(UnavailableError, OutcomeUnknownError):  # These nodes do not support it.
             await unanswered
+    await client.add_group_member(spread_over, "n4")
+    await client.remove_group_member(spread_over, "n4")
 
 
 async def test_every_request_of_a_client_has_the_bytes_on_record() -> None:

@@ -79,7 +79,7 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         if "payments" in EXAMPLES[name]:
             await client.create_topic("payments")
             await client.set_schema("payments", "id: int64, name: string?")
-        if "stream" in EXAMPLES[name] or "spread" in EXAMPLES[name]:
+        if any(each in EXAMPLES[name] for each in ("stream", "spread", "group_member")):
             await client.place_group("s1")
             await eventually(lambda: established(client))
         used = (

@@ -82,6 +82,8 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.LIST_TOKENS: {},
     FrameKind.PLACE_GROUP: {"streams": ["s1"], "founders": ["n9"], "since": 0},
     FrameKind.CANCEL_GROUP: {"group": 9},
+    FrameKind.HOST_GROUP: {"group": 9, "node": "n9"},
+    FrameKind.UNHOST_GROUP: {"group": 9, "node": "n9"},
     FrameKind.LIST_GROUPS: {},
     FrameKind.ARCHIVE_TOPIC: {"name": "orders", "end": 9},
     FrameKind.CHECK_RUN: {"run": 9},
@@ -422,6 +424,13 @@ def test_any_join_request_brings_no_node_down(pair: Served, hello: Any, address:
 @given(altered({"group": 7, "incarnation": "e" * 16}))
 def test_any_report_of_a_disk_brings_no_node_down(pair: Served, body: Any) -> None:
     pair.send(HELLO_N3, [(FrameKind.HOSTED, body, b"")])
+
+
+@pytest.mark.slow
+@tries(20)
+@given(altered({"group": 7, "node": "n1"}))
+def test_any_report_of_a_host_that_has_left_brings_no_node_down(pair: Served, body: Any) -> None:
+    pair.send(HELLO_N3, [(FrameKind.LEFT_GROUP, body, b"")])
 
 
 @pytest.mark.slow

@@ -225,6 +225,7 @@ REQUESTS: dict[str, tuple[int, dict[str, object]]] = {
     "digest": (FrameKind.DIGEST, {"end": 5, "odd": "n1", "trail": []}),
     "report_streams": (FrameKind.REPORT_STREAMS, {"group": 7, "ends": [["s1", 9, 1]]}),
     "hosted": (FrameKind.HOSTED, {"group": 7, "incarnation": "e" * 16}),
+    "left_group": (FrameKind.LEFT_GROUP, {"group": 7, "node": "n1"}),
     "prove_directory": (FrameKind.PROVE_DIRECTORY, {"node": "n1", "proof": bytes(32)}),
 }
 """Requests of members, and a guessed proof of an administrator."""

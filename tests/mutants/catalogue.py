@@ -15,6 +15,7 @@ from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.fork_mutants import FORK_MUTANTS
 from tests.mutants.group_removal_mutants import GROUP_REMOVAL_MUTANTS
+from tests.mutants.host_mutants import HOST_MUTANTS
 from tests.mutants.interval_mutants import INTERVAL_MUTANTS
 from tests.mutants.keyed_mutants import KEYED_MUTANTS
 from tests.mutants.lost_mutants import LOST_MUTANTS
@@ -110,6 +111,7 @@ _ALL = {
     **SEAL_MUTANTS,
     **REMOVAL_MUTANTS,
     **GROUP_REMOVAL_MUTANTS,
+    **HOST_MUTANTS,
     **LOST_MUTANTS,
     **SPREAD_SINK_MUTANTS,
     **READER_MUTANTS,

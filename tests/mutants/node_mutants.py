@@ -547,8 +547,8 @@ def place_on_voters_only() -> AbstractContextManager[None]:
     """A founder that is named has to vote in group 0."""
     original = placer._founders
 
-    def founders(membership: Membership, names: Sequence[object]) -> dict[NodeId, str]:
-        return original(Membership(membership.electors), names)
+    def founders(membership: Membership, names: Sequence[object], failed: str = "") -> dict[NodeId, str]:
+        return original(Membership(membership.electors), names, failed)
 
     return patched(placer, _founders=founders)
 

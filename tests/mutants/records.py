@@ -1641,6 +1641,45 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "add-a-host-unread",
+        Case("tests/node/test_host_changes.py::test_a_leader_that_lags_in_group_0_adds_no_node_that_has_left"),
+    ),
+    Record(
+        "report-a-host-unconfirmed",
+        Case("tests/node/test_host_changes.py::test_a_leader_that_cannot_confirm_that_it_leads_reports_nobody_as_gone"),
+    ),
+    Record(
+        "report-an-uncommitted-removal",
+        Case("tests/node/test_host_changes.py::test_a_removal_that_is_not_committed_is_none"),
+    ),
+    Record(
+        "add-a-host-by-its-name",
+        Case("tests/node/test_host_changes.py::test_a_node_is_added_to_a_group_and_another_one_leaves_it"),
+    ),
+    Record(
+        "begin-with-the-hosts",
+        Case(
+            "tests/node/test_host_changes.py::test_a_founder_begins_with_the_founders_and_an_added_node_asks_all_hosts"
+        ),
+    ),
+    Record(
+        "add-a-host-again",
+        Case("tests/streams/test_hosts.py::test_no_history_brings_a_node_back_or_leaves_a_group_without_hosts"),
+    ),
+    Record(
+        "leave-without-a-request", Case("tests/streams/test_hosts.py::test_bad_records_are_refused_and_change_nothing")
+    ),
+    Record(
+        "remove-the-last-host", Case("tests/streams/test_hosts.py::test_bad_records_are_refused_and_change_nothing")
+    ),
+    Record(
+        "hosts-in-an-old-snapshot",
+        Case("tests/streams/test_hosts.py::test_only_a_snapshot_of_changed_hosts_has_the_new_version"),
+    ),
+    Record(
+        "count-founders-for-hosts", Case("tests/streams/test_hosts.py::test_a_host_is_added_and_another_one_leaves")
+    ),
+    Record(
         "lose-a-position-early",
         Case("tests/streams/test_sealing.py::test_a_lost_stream_ends_where_its_order_ends_when_the_record_is_applied"),
     ),
@@ -2335,8 +2374,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/archive/test_arrow_reader.py::test_a_run_that_is_not_committed_does_not_count"),
     ),
     Record(
-        "take-whole-runs",
-        Case("tests/archive/test_ordered_merge.py::test_each_position_is_in_one_run_or_in_the_rest"),
+        "take-whole-runs", Case("tests/archive/test_ordered_merge.py::test_each_position_is_in_one_run_or_in_the_rest")
     ),
     Record(
         "excuse-lost-files",

@@ -1,7 +1,7 @@
 """Each row of the request table has a handler: the clients', the peers', or one of the frames without an answer."""
 
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS
-from viewstamp.wire.peer_requests import AskToJoin, ReportHosted, ReportStreams
+from viewstamp.wire.peer_requests import AskToJoin, ReportHosted, ReportLeft, ReportStreams
 from viewstamp.wire.requests import REQUESTS
 from viewstamp.wire.token_requests import ProveDirectory
 
@@ -10,7 +10,7 @@ FOR_PEERS = {"READ_LOG", "READ_SNAPSHOT", "LIST_SNAPSHOTS"}
 
 def test_every_request_has_a_handler_for_its_decoded_row() -> None:
     """A node would refuse a request without a handler as unknown, although its table lists it."""
-    others = {AskToJoin.kind, ProveDirectory.kind, ReportHosted.kind, ReportStreams.kind}
+    others = {AskToJoin.kind, ProveDirectory.kind, ReportHosted.kind, ReportLeft.kind, ReportStreams.kind}
     assert set(FROM_CLIENTS) | set(FROM_PEERS) | others == set(REQUESTS)
     assert {REQUESTS[kind].kind.name for kind in FROM_PEERS} == FOR_PEERS
     assert {REQUESTS[kind].kind.name for kind in FROM_PEERS.keys() & FROM_CLIENTS.keys()} == {"LIST_SNAPSHOTS"}

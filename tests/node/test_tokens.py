@@ -252,6 +252,7 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
         Kind.ORDER,
         Kind.CONTEXT,
         Kind.HOSTED,
+        Kind.LEFT_GROUP,
         Kind.PREPARE_RUN,
         Kind.COMMIT_RUN,
         Kind.DROP_RUN,

@@ -20,7 +20,7 @@ from viewstamp.errors import (
 from viewstamp.ids import NodeId
 from viewstamp.wire.answers import ERRORS, error_fields, error_from, is_answer
 from viewstamp.wire.frame import FrameKind
-from viewstamp.wire.peer_requests import AskToJoin, ReadLog, ReadSnapshot, ReportHosted, ReportStreams
+from viewstamp.wire.peer_requests import AskToJoin, ReadLog, ReadSnapshot, ReportHosted, ReportLeft, ReportStreams
 from viewstamp.wire.requests import REQUESTS, AppendBatch, AppendBatchAt, CallActors
 from viewstamp.wire.sink_requests import StageBatch
 from viewstamp.wire.token_requests import ProveDirectory
@@ -80,7 +80,7 @@ def test_an_unknown_class_names_itself_and_promises_nothing() -> None:
 def test_the_answer_to_every_request_that_a_client_waits_for_is_checked() -> None:
     """The requests in ``elsewhere`` are exempt, because sessions and peers check the answers to them by themselves."""
     elsewhere = {AppendBatch, AppendBatchAt, CallActors, StageBatch, AskToJoin, ProveDirectory, ReadLog, ReadSnapshot}
-    elsewhere |= {ReportHosted, ReportStreams}
+    elsewhere |= {ReportHosted, ReportLeft, ReportStreams}
     for row in set(REQUESTS.values()) - elsewhere:
         assert isinstance(is_answer(row.kind, {}), bool)
     assert not is_answer(FrameKind.DESCRIBE_TOPIC, {"topic": {}})

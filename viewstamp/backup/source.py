@@ -116,7 +116,7 @@ class ClusterSource:
         self._timeout = timeout
         self._failed: list[str] = []
         self._hosts: dict[int, list[str]] = {}
-        """The founders of each other established group."""
+        """The hosts of each other established group."""
 
     async def describe(self) -> LogPoint:
         """Choose a node, and describe its log of group 0; as :class:`BackupSource`."""
@@ -125,7 +125,7 @@ class ClusterSource:
             return _point(await self._client.describe_log(node, stale=self._stale, timeout=self._timeout))
         except RequestError:
             groups = await self._client.list_groups(timeout=self._timeout)
-            self._hosts = {int(each.id): sorted(each.founders) for each in groups if each.is_established}
+            self._hosts = {int(each.id): sorted(each.hosts) for each in groups if each.is_established}
             if not self._hosts or self._stale:
                 raise
         # Both before the description of group 0. The placement is compared after it: so it is that of its state, too.
@@ -148,7 +148,7 @@ class ClusterSource:
         )
 
     async def describe_group(self, group: int) -> LogPoint:
-        """Choose a founder of a group, and describe the log of the group; as :class:`BackupSource`."""
+        """Choose a host of a group, and describe the log of the group; as :class:`BackupSource`."""
         hosts = self._hosts[group]
         turn = group % len(hosts)  # So that one node is not asked for all groups.
         node = self._node if self._node in hosts else min(hosts[turn:] + hosts[:turn], key=self._failed.count)

@@ -1,4 +1,4 @@
-"""``viewstamp group``: places groups on nodes of a cluster, cancels and lists them."""
+"""``viewstamp group``: places groups on nodes of a cluster, changes their members, cancels and lists them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, parse_ids, parse_names
 from viewstamp.cli.status import STATUS_SECONDS
 from viewstamp.errors import UnavailableError
+from viewstamp.ids import NodeId, name_of
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.flags import cluster_flag, program
 from viewstamp.terminal.output import Output, print_json, print_table
@@ -107,6 +108,85 @@ def cancel(
         print(f"group {group} is cancelled")
 
 
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The name of a member of the cluster.")]
+GroupArgument = Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The id of the group.")]
+
+
+@app.command()
+def add_member(
+    group: GroupArgument,
+    node: NodeArgument,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return only when the node is a voter.")] = True,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Add a node to an established group, in which it votes when it has caught up. Safe to repeat."""
+    deadline = time.monotonic() + timeout
+
+    async def ask(client: Client) -> GroupInfo:
+        found = await client.add_group_member(group, node, timeout=timeout)
+        while wait and node not in await _voters(client, group, timeout):
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"{node} is a host of group {group}, and no voter of it after {timeout:g} s; it goes on",
+                    remedy=f"see why with {program()} doctor{cluster_flag(directory, cluster)}",
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+        return found
+
+    found = find_cluster(directory, cluster).ask(ask)
+    if output is Output.JSON:
+        print_json(_described(found))
+    else:
+        print(f"{node} {'votes in' if wait else 'is a host of'} group {group}, on {', '.join(found.hosts)}")
+
+
+@app.command()
+def remove_member(
+    group: GroupArgument,
+    node: NodeArgument,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return only when the node has left.")] = True,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove a node from an established group, to which it is never added again. Safe to repeat."""
+    deadline = time.monotonic() + timeout
+
+    async def ask(client: Client) -> GroupInfo:
+        found = await client.remove_group_member(group, node, timeout=timeout)
+        while wait and node in found.hosts:
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"{node} has not left group {group} after {timeout:g} s, because no majority of the others answers,"
+                    " or one of them has not caught up; it leaves as soon as it can",
+                    remedy=f"see why with {program()} doctor{cluster_flag(directory, cluster)}",
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+            groups = await client.list_groups(timeout=max(LOOK_SECONDS, deadline - time.monotonic()))
+            found = next((each for each in groups if each.id == group), found)
+        return found
+
+    found = find_cluster(directory, cluster).ask(ask)
+    if output is Output.JSON:
+        print_json(_described(found))
+    else:
+        state = "has left" if node not in found.hosts else "is leaving"
+        print(f"{node} {state} group {group}, which is on {', '.join(found.hosts)}")
+
+
+async def _voters(client: Client, group: int, timeout: float) -> set[str]:
+    """Return the names of the nodes that vote in a group, by the status of the node that leads it."""
+    for node in await client.status(timeout=min(timeout, STATUS_SECONDS)):
+        for part in node.get("hosted") or []:
+            if part["group"] == group and part.get("role") == "leader":
+                return {name_of(NodeId(voter)) for voter in part["membership"]["voters"]}
+    return set()
+
+
 @app.command("list")
 def list_groups(
     directory: DirOption = None,
@@ -122,7 +202,7 @@ def list_groups(
         return groups, await client.status(timeout=min(timeout, STATUS_SECONDS)) if groups else []
 
     groups, nodes = find_cluster(directory, cluster).ask(ask)
-    states = [group_state(nodes, each.id, each.founders) for each in groups]
+    states = [group_state(nodes, each.id, each.hosts) for each in groups]
     if output is Output.JSON:
         described = zip(groups, states, strict=True)
         print_json({"groups": [{**_described(group), **state} for group, state in described]})
@@ -144,6 +224,8 @@ def list_groups(
     for each in groups:
         if each.missing:
             print(f"group {each.id} waits for {', '.join(each.missing)}")
+        if each.leaving:
+            print(f"{', '.join(each.leaving)} is leaving group {each.id}")
 
 
 def _next_name(groups: Collection[GroupInfo]) -> str:
@@ -180,4 +262,6 @@ def _described(group: GroupInfo) -> dict[str, object]:
         "founders": dict(group.founders),
         "hosted": list(group.hosted),
         "is_established": group.is_established,
+        "hosts": list(group.hosts),
+        "leaving": list(group.leaving),
     }

@@ -17,7 +17,7 @@ from viewstamp.client.router import Router
 from viewstamp.errors import NoQuorumError, OutcomeUnknownError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
 from viewstamp.wire.frame import Frame
-from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
+from viewstamp.wire.group_requests import CancelGroup, HostGroup, ListGroups, PlaceGroup, UnhostGroup
 from viewstamp.wire.requests import (
     ChangeMembership,
     CreateSnapshot,
@@ -230,6 +230,46 @@ class Admin:
           OutcomeUnknownError: it may have been cancelled (``token`` is None); call again.
         """
         await self._router.ask_leader(CancelGroup(group=as_whole(group, "the id of a group")), timeout)
+
+    async def add_group_member(self, group: int, node: str, *, timeout: float | None = None) -> GroupInfo:
+        """Let one more node host an established group. Returns when that is committed; the node is no member then.
+
+        It then makes a directory for the group and asks to be added. The leader of the group adds it as a learner, and
+        promotes it to a voter when it has caught up: see ``hosted`` in :meth:`status`. The same call again is harmless.
+        Cancelled: the node may become a host all the same.
+
+        Example::
+
+            [group] = await client.list_groups()
+            await client.add_group_member(group.id, "n1")
+
+        Args:
+          group: the id of the group.
+          node: the name of a member of the cluster.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          RequestError: there is no such group or member, the group is not established, the node has left the group once
+            or is leaving it, the group has 9 hosts, or a member runs an older release.
+          AccessDeniedError: access control is on, and the client is no administrator.
+          UnavailableError: nothing was changed; there is no leader.
+          OutcomeUnknownError: it may be a host (``token`` is None); call again.
+        """
+        request = HostGroup(group=as_whole(group, "the id of a group"), node=as_text(node, "the name of a node"))
+        frame = await self.ask_leader(request, "the hosts are not changed", timeout=timeout)
+        return group_info(frame.body["group"])
+
+    async def remove_group_member(self, group: int, node: str, *, timeout: float | None = None) -> GroupInfo:
+        """Let a host leave an established group. Returns when that is committed; the node is still a member then.
+
+        The leader of the group then removes it, as soon as a majority of the other voters answers. The node has left
+        when :meth:`list_groups` does not have it in ``hosts`` any more. Its directory stays on its disk, and is not
+        used again; a node that has left a group is not added to it again. Parameters and errors as
+        :meth:`add_group_member`; RequestError also if no other host would stay. The same call again is harmless.
+        """
+        request = UnhostGroup(group=as_whole(group, "the id of a group"), node=as_text(node, "the name of a node"))
+        frame = await self.ask_leader(request, "the hosts are not changed", timeout=timeout)
+        return group_info(frame.body["group"])
 
     async def list_groups(self, *, timeout: float | None = None) -> list[GroupInfo]:
         """List the groups that are placed, in the order of their ids; linearizable.

@@ -274,6 +274,8 @@ class BaseClient:
     transfer_leadership = _By("_admin", Admin.transfer_leadership)
     place_group = _By("_admin", Admin.place_group)
     cancel_group = _By("_admin", Admin.cancel_group)
+    add_group_member = _By("_admin", Admin.add_group_member)
+    remove_group_member = _By("_admin", Admin.remove_group_member)
     list_groups = _By("_admin", Admin.list_groups)
     balance_leaders = _By("_balance", Balance.balance_leaders)
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)

@@ -91,7 +91,7 @@ class LostStreamCalls:
     async def _describe(self, found: SpreadTopicInfo, stream: int, deadline: float) -> StreamLoss:
         group = found.group_of(as_whole(stream, "a stream"))
         placed = await self._admin.list_groups(timeout=self._router.left(deadline))
-        nodes = next(tuple(map(NodeId, each.founders)) for each in placed if each.id == group)
+        nodes = next(tuple(map(NodeId, each.hosts)) for each in placed if each.id == group)
         seconds = min(_LOOK_SECONDS, self._router.left(deadline))
         stale = DescribeTopic(name=found.topic_of(stream), stale=True)
         current = DescribeTopic(name=found.topic_of(stream), stale=False)

@@ -263,10 +263,11 @@ class GroupInfo:
     Attributes:
       id: its id, which is never used again.
       streams: the names of its streams.
-      founders: its founders, by the names of their nodes, with the addresses that they had when it was placed. Members
-        that joined later are in the status of the nodes.
+      founders: its founders, by the names of their nodes, with the addresses that they had when it was placed.
       hosted: the founders that have created their directory.
       is_established: whether all founders have. From then on the group elects a leader, and cannot be cancelled.
+      hosts: the nodes that have it: the founders, and the nodes that were added, without those that have left.
+      leaving: the hosts that shall leave, and have not left yet.
     """
 
     id: GroupId
@@ -274,6 +275,8 @@ class GroupInfo:
     founders: Mapping[str, str]
     hosted: tuple[str, ...]
     is_established: bool
+    hosts: Mapping[str, str]
+    leaving: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -671,4 +674,6 @@ def group_info(group: Mapping[str, Any]) -> GroupInfo:
         founders=dict(group["members"]),
         hosted=tuple(group["hosted"]),
         is_established=group["is_established"],
+        hosts=dict(group.get("hosts", group["members"])),
+        leaving=tuple(group.get("leaving", ())),
     )

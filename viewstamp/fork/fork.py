@@ -201,11 +201,11 @@ def _blueprint(
 
 
 def _founders(placed: PlacedGroup, members: Sequence[NewMember]) -> list[NewMember]:
-    """Return the new members that host a group: those of the founders' names, then others, up to the same number."""
-    number = min(len(placed.members), len(members))
+    """Return the new members that host a group: those of the hosts' names, then others, up to the same number."""
+    number = min(len(placed.hosts), len(members))
     turn = placed.id % len(members)  # The others begin at another member for each group, so that groups spread.
-    others = [member for member in (*members[turn:], *members[:turn]) if member.node not in placed.members]
-    return [*(member for member in members if member.node in placed.members), *others][:number]
+    others = [member for member in (*members[turn:], *members[:turn]) if member.node not in placed.hosts]
+    return [*(member for member in members if member.node in placed.hosts), *others][:number]
 
 
 def _take_back(disk: Disk, directories: Sequence[str]) -> None:

@@ -316,7 +316,7 @@ def _judge_groups(
             continue
         if not paths:
             raise NoQuorumError(
-                f"no directory of group {placed.id} was found, which {', '.join(placed.members)} host; nothing was"
+                f"no directory of group {placed.id} was found, which {', '.join(placed.hosts)} host; nothing was"
                 " changed",
                 remedy=f"put the directories {GROUPS_NAME}/{placed.id} back; to go on with group 0 alone, move"
                 f" {GROUPS_NAME}/ of all nodes to a place outside of the data directories, and repeat the command",

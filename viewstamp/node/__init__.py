@@ -5,6 +5,7 @@
 | ``node`` | what all groups of a machine share: lock, port, health, failure | replicas, logs |
 | ``group`` | one replica of a group: start, stop, restart; the requests of the server | the work of the parts |
 | ``hosting`` | the groups that were placed on this node: creating and opening them | the work of a group |
+| ``host_changes`` | the members of the groups that this node leads, after a change of their hosts | joint changes |
 | ``cancelled`` | the removal of the directories of cancelled groups | the placement |
 | ``removed`` | the removal of the directories of removed groups | the placement |
 | ``order_waits`` | callers that wait for the global position of a record | the order |

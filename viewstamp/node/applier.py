@@ -34,10 +34,11 @@ _FOLLOWED = frozenset(
         *(Kind.CONFIGURE_SPREAD_ARCHIVE, Kind.TRIM_SPREAD),
         *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM, Kind.LOSE_SEALED_STREAM),
         Kind.GONE_STREAM,
+        *(Kind.HOST_GROUP, Kind.UNHOST_GROUP, Kind.LEFT_GROUP),
         *(Kind.RECOVER_ORDER, Kind.REMOVE_GROUP),
     }
 )
-"""Records about topics with streams, which other groups follow, and about the end of a group."""
+"""Records about topics with streams and hosts of groups, which other groups follow, and about the end of a group."""
 _ORDERING = frozenset({Kind.ORDER, Kind.CONTEXT})
 """Records about the global positions of streams, for which callers wait."""
 _CHAINS_KEPT = 8192

@@ -214,7 +214,7 @@ def check_hosts_none(change: Change, members: Iterable[NodeId], placed: Iterable
     gone, kept = (change.node, None) if isinstance(change, RemoveMember) else (change.replaces, change.node)
     if gone is None or name_of(gone) in {name_of(each) for each in (*members, kept or gone) if each != gone}:
         return
-    groups = [str(group.id) for group in placed if name_of(gone) in group.members]
+    groups = [str(group.id) for group in placed if name_of(gone) in group.hosts]
     if groups:
         raise RequestError(
             f"{gone} hosts the groups {', '.join(groups)}, so it has to stay a member of group 0; it was not removed",

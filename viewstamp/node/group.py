@@ -53,8 +53,8 @@ from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.ordering import PlacedPart, StreamReport, read_parts_report, read_reports
-from viewstamp.wire.peer_requests import PeerReport, ReportHosted
-from viewstamp.wire.placing import encode_hosted
+from viewstamp.wire.peer_requests import PeerReport, ReportHosted, ReportLeft
+from viewstamp.wire.placing import encode_hosted, encode_left
 
 __all__ = ["Group"]
 
@@ -281,6 +281,10 @@ class Group:
         if self.id == GROUP_0:
             self._node.on_placement()
 
+    def on_join(self, join: Join) -> None:
+        """Report to the node that a node without an id in the membership asks this leader to be added."""
+        self._node.on_join(self.id, join)
+
     def on_order(self) -> None:
         """Report to the node that more global positions may be known."""
         self._node.on_order(self.id)
@@ -432,6 +436,17 @@ class Group:
         else:
             parts.peers.report_hosted(core.leader, group, incarnation)
 
+    def report_left(self, group: GroupId, node: NodeId) -> None:
+        """Send to the leader of this group that ``node`` has left another one; it may be lost, so it is repeated."""
+        parts = self.parts
+        core = parts.raft.core if parts is not None else None
+        if parts is None or core is None or core.leader is None:
+            return
+        if core.leader == core.me:
+            parts.ref.maybe_tell(Proposal(encode_left(group, node), _ignore))
+        else:
+            parts.peers.report_left(core.leader, group, node)
+
     def report_streams(
         self,
         group: GroupId,
@@ -457,6 +472,11 @@ class Group:
         if isinstance(asked, ReportHosted):
             batch = encode_hosted(GroupId(asked.group), name_of(source), asked.incarnation)
             parts.ref.maybe_tell(Proposal(batch, _ignore))
+        elif isinstance(asked, ReportLeft):
+            placed = self.machine.query(GroupsQuery()) if self.id == GROUP_0 else []
+            if any(each.id == asked.group and name_of(source) in each.hosts for each in placed):
+                batch = encode_left(GroupId(asked.group), NodeId(asked.node))
+                parts.ref.maybe_tell(Proposal(batch, _ignore))
         elif self.id == GROUP_0:
             reports = read_reports(GroupId(asked.group), asked.ends)
             parts_of = read_parts_report(GroupId(asked.group), asked.parts or [])
@@ -546,4 +566,4 @@ class Group:
 
 
 def _ignore(_: Result | ViewstampError) -> None:
-    """Do nothing, because the founder repeats its report until it is recorded."""
+    """Do nothing, because the report is repeated until it is recorded."""

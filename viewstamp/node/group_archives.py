@@ -78,7 +78,7 @@ class GroupArchives:
         return status
 
     async def end(self, group: GroupId) -> None:
-        """End the jobs of a group that was removed. Idempotent."""
+        """End the jobs of a group that is being closed. Idempotent."""
         if group in self._parts:
             archivist, rounds = self._parts[group]
             await rounds.stop()

@@ -14,6 +14,8 @@ joins the group |
 | an established group | of another incarnation, and never voted | gives it a new id, and joins the group |
 | an established group | of another incarnation, and has voted | refuses it, because people must decide |
 | an established group | has a new id already | opens it under that id |
+| an established group, to which this node was added | as for a lost disk | joins the group under a new id |
+| an established group, which this node has left | any | closes the group, leaves the directory, and reports it |
 | the group as cancelled | any | removes it if it holds nothing (``cancelled.py``) |
 | the group as removed | any | closes the group, and removes the directory with its records (``removed.py``) |
 | no group of this id, or one of other nodes | any | leaves it as it is, and reports it |
@@ -47,7 +49,7 @@ from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.identity_proof import fingerprint
 
-__all__ = ["Hosting", "MachineFactory", "complete_directory"]
+__all__ = ["Hosting", "MachineFactory", "complete_directory", "options_of"]
 
 MachineFactory = Callable[[GroupId], StateMachine]
 """Returns the state machine of a group that was placed on this node, to which nothing has been applied."""
@@ -106,7 +108,7 @@ class Hosting:
         self.kept: dict[GroupId, str] = {}
         """The directories of cancelled and removed groups that were not removed, each with the reason."""
         self._found: list[GroupId] = []
-        """The groups of which this node had a directory when it started."""
+        """The groups of which this node had a directory when it started, and those that it has closed since."""
         self._swept: set[GroupId] = set()
         """The cancelled and removed groups that this process has no directory of any more, or has in ``kept``."""
         self._sweep: asyncio.Task[None] | None = None
@@ -136,8 +138,10 @@ class Hosting:
         if placed is None:
             end = self._group.applied_index
             return f"no group of this id is placed, by the log of group 0 up to index {end}"
-        if self._group.options.node not in placed.members:
-            return f"the group is placed on {', '.join(placed.members)}"
+        if self._group.options.node in placed.left:
+            return "this node has left the group, so the directory may be removed"
+        if self._group.options.node not in placed.hosts:
+            return f"the group is placed on {', '.join(placed.hosts)}"
         return ""
 
     def on_placement(self) -> None:
@@ -151,6 +155,9 @@ class Hosting:
                 self._swept.discard(placed.id)  # Group 0 starts again, and has not applied the end of this group yet.
                 self._changes[placed.id] = asyncio.Event()
                 self._tasks[placed.id] = asyncio.get_running_loop().create_task(self._bring_up(placed.id))
+        for group in self._left:
+            self._changes[group] = asyncio.Event()
+            self._tasks[group] = asyncio.get_running_loop().create_task(self._close_left(group))
         if self._sweep is None and (self._removed or self._cancelled):
             self._sweep = asyncio.get_running_loop().create_task(self._remove_ended())
 
@@ -170,12 +177,21 @@ class Hosting:
         return self._group.machine.query(query) if self._group.parts is not None else []
 
     @property
-    def placed(self) -> list[PlacedGroup]:
-        """Return the groups of which this node is a founder, by the applied state; [] until the log is replayed."""
+    def _left(self) -> list[GroupId]:
+        """Return the open groups that this node has left, and that are not being closed yet."""
         if self._group.parts is None:
             return []
         placed = self._group.machine.query(GroupsQuery())
-        return [each for each in placed if self._group.options.node in each.members]
+        left = [each.id for each in placed if self._group.options.node in each.left]
+        return [group for group in left if group in self._hosted and group not in self._tasks]
+
+    @property
+    def placed(self) -> list[PlacedGroup]:
+        """Return the groups of which this node is a host, by the applied state; [] until the log is replayed."""
+        if self._group.parts is None:
+            return []
+        placed = self._group.machine.query(GroupsQuery())
+        return [each for each in placed if self._group.options.node in each.hosts]
 
     @property
     def unserved(self) -> dict[GroupId, str]:
@@ -217,6 +233,17 @@ class Hosting:
         finally:
             del self._tasks[group], self._changes[group]
         self.on_placement()  # A group that was cancelled meanwhile is not in use any more.
+
+    async def _close_left(self, group: GroupId) -> None:
+        """Close a group that this node has left; the root of its task."""
+        try:
+            await self._close_group(group)
+            self._found.append(group)
+            self._logger.info("= group closed, because this node has left it", group=group)
+        except Exception as error:
+            self._on_failed(error)
+        finally:
+            del self._tasks[group], self._changes[group]
 
     async def _take_steps(self, group: GroupId, change: asyncio.Event) -> None:
         """Return when the group is open, or is not placed any more."""
@@ -283,26 +310,28 @@ class Hosting:
     async def _report(self, placed: PlacedGroup) -> None:
         """Create the directory of a group once in this process, and report its disk."""
         if placed.id not in self._incarnations:
-            options = _options(self._group, placed)
+            options = options_of(self._group.options, placed)
             self._incarnations[placed.id] = await in_thread(complete_directory, self._host, options)
             self.failures.pop(placed.id, None)
         self._group.report_hosted(placed.id, self._incarnations[placed.id])
 
     async def _open(self, placed: PlacedGroup) -> None:
-        options = _options(self._group, placed)
+        options = options_of(self._group.options, placed)
         await in_thread(complete_directory, self._host, options)
         await self._open_group(options, self._machine_of(placed.id))
         self.failures.pop(placed.id, None)
         self._logger.info("= group opened", group=placed.id)
 
 
-def _options(group: Group, placed: PlacedGroup) -> NodeOptions:
+def options_of(node: NodeOptions, placed: PlacedGroup) -> NodeOptions:
     """Return the options of a placed group. Its id decides which founder campaigns first, so that leaders spread."""
     founders = list(placed.members)
-    return group.options.of_group(
+    others = placed.hosts.keys() - {node.node, *founders} if node.node in placed.added else set()
+    return node.of_group(
         placed.id,
         placed.members,
-        learners={},
+        # An added node asks them to add it, because no founder may be left. A founder must not begin with them.
+        learners={each: address for each, address in placed.hosts.items() if each in others},
         leader_hint=founders[placed.id % len(founders)],
         incarnations=placed.incarnations if placed.is_established else {},
     )
@@ -312,13 +341,14 @@ def complete_directory(host: Host, options: NodeOptions) -> str:
     """Create the directory of a founder if it is not complete; return its incarnation, which is durable. Blocks.
 
     ``options.incarnations`` has the recorded disks if the group is established, {} if it is not. A directory with
-    another disk than the recorded one gets a new id, under which it joins.
+    another disk than the recorded one, or of a node that is no founder, gets a new id, under which it joins.
 
     Raises:
       ConfigError: the directory is another group's, node's or cluster's, or has voted with another disk.
       CorruptionError: it has records but no control file. StorageError: the disk failed.
     """
     disk, node, recorded = host.disk, options.node, options.incarnations.get(options.node)
+    is_established = bool(options.incarnations)
     disk.make_directory(options.data_dir)
     directory = DataDir.open(host, options.data_dir, node=node, cluster=options.cluster, group=options.group)
     state = directory.state
@@ -336,15 +366,15 @@ def complete_directory(host: Host, options: NodeOptions) -> str:
                 incarnation=incarnation,
                 log_id=directory.log_id,
                 group=options.group,
-                member_id=reborn(node, incarnation) if recorded is not None else "",
+                member_id=reborn(node, incarnation) if is_established else "",
             )
         )
         return incarnation
-    if recorded not in (None, state.incarnation) and not state.member_id:
+    if is_established and recorded != state.incarnation and not state.member_id:
         if state.term:
             raise ConfigError(
                 f"{options.data_dir} has another disk of {node} (fingerprint {fingerprint(state.incarnation)}) than"
-                f" group 0 has on record ({fingerprint(str(recorded))}), and has voted with it",
+                f" group 0 has on record ({fingerprint(recorded) if recorded else 'none'}), and has voted with it",
                 remedy="put the directory of this node back; or remove this one, and the node joins the group anew",
             )
         directory.write(replace(state, member_id=reborn(node, state.incarnation)))

@@ -25,7 +25,9 @@ from viewstamp.node.group_archives import GroupArchives
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
 from viewstamp.node.health.port import HealthPort
+from viewstamp.node.host_changes import HostChanges
 from viewstamp.node.hosting import Hosting, MachineFactory
+from viewstamp.node.inbox import Join
 from viewstamp.node.keyed_archivist import KeyedStore
 from viewstamp.node.keyed_reads import KeyedReads, KeyedSource
 from viewstamp.node.options import NodeOptions
@@ -106,6 +108,13 @@ class Node:
             log=self._logger,
         )
         """Opens the groups that are placed on this node."""
+        self.host_changes = HostChanges(
+            self.group,
+            hosted=self.groups,
+            on_failed=lambda error: self.on_failed(GROUP_0, Failure("host changes", error)),
+            log=self._logger,
+        )
+        """Changes the members of the groups that this node leads."""
         self.order_waits = OrderWaits(self.group, self.groups)
         """The callers that wait for global positions."""
         self.ordering = Ordering(
@@ -208,6 +217,7 @@ class Node:
         await self.archives.stop()
         await self.archived.stop()
         await self.hosting.stop()
+        await self.host_changes.stop()
         await self.ordering.stop()
         await self.token_age.stop()
         groups = list(reversed(self.groups.values()))
@@ -272,7 +282,7 @@ class Node:
         return group
 
     async def end_group(self, group: GroupId) -> None:
-        """Stop the replica of a group that was removed, and close its log. The other groups go on.
+        """Stop the replica of a group that was removed or that this node has left, and close its log.
 
         Calls that wait fail with ClosedError, and connections of the group end. If it is cancelled, :meth:`stop` does
         the rest.
@@ -340,6 +350,7 @@ class Node:
             changed = list(self.groups.values()) if group == GROUP_0 else [self.groups[group]]
             self.server.tell_members([each for each in changed if each.parts is not None])
         self.stream_topics.look()
+        self.host_changes.look()
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_result(None)
@@ -349,6 +360,11 @@ class Node:
         self.hosting.on_placement()
         self.ordering.on_placement()
         self.stream_topics.look()
+        self.host_changes.look()
+
+    def on_join(self, group: GroupId, join: Join) -> None:
+        """Add a host to a group, if it is one; as ``NodeControl.on_join``."""
+        self.host_changes.on_join(group, join)
 
     def on_order(self, group: GroupId) -> None:
         """Wake those that wait for global positions; as ``NodeControl.on_order``."""

@@ -362,7 +362,7 @@ class Ordering:
         if source in members or any(name_of(member) == source for member in members):
             return True
         placed = self._group.machine.query(GroupsQuery())
-        return any(each.id == group and source in each.members for each in placed)
+        return any(each.id == group and source in each.hosts for each in placed)
 
     async def _order(self) -> None:
         """Propose an ORDER for the reports, after a probe of the members if it would be the first one."""

@@ -17,7 +17,7 @@ from viewstamp.node.service import FROM_PEERS, Caller, GroupService
 from viewstamp.value_class import value_class
 from viewstamp.wire.frame import Frame, FrameKind
 from viewstamp.wire.handshake import NAME_MAX
-from viewstamp.wire.peer_requests import AskToJoin, PeerReport, ReportHosted, ReportStreams
+from viewstamp.wire.peer_requests import AskToJoin, PeerReport, ReportHosted, ReportLeft, ReportStreams
 
 __all__ = ["PeerFrames", "PeerSender"]
 
@@ -37,6 +37,9 @@ class PeerSender:
     incarnation: str
     is_member: bool
     takes_beats: bool
+
+
+_REPORTS: dict[int, type[PeerReport]] = {row.kind: row for row in (ReportHosted, ReportLeft, ReportStreams)}
 
 
 class PeerFrames:
@@ -76,8 +79,8 @@ class PeerFrames:
             self._group.digest(self._sender.peer, self._sender.incarnation, frame.body)
         elif frame.kind == AskToJoin.kind:
             self._on_join(frame)
-        elif frame.kind in (ReportHosted.kind, ReportStreams.kind):
-            self._on_report(frame, ReportHosted if frame.kind == ReportHosted.kind else ReportStreams)
+        elif frame.kind in _REPORTS:
+            self._on_report(frame, _REPORTS[frame.kind])
         elif frame.kind in FROM_PEERS:
             row, handler = FROM_PEERS[frame.kind]
             request = _id_of(frame)

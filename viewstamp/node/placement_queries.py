@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import NamedTuple
 
 from viewstamp.ids import GlobalPosition, GroupId, Index, NodeId, Position
@@ -45,12 +46,28 @@ class PlacedGroup:
         removed.
       streams: the names of its streams.
       incarnations: the disks of those founders that have created their directory.
+      added: the nodes that were added when the group was established, with their addresses at that time.
+      leaving: those hosts that shall be no members of the group any more.
+      left: the founders and added nodes that are no members any more, and are not added again.
     """
 
     id: GroupId
     members: Mapping[NodeId, str]
     streams: tuple[str, ...]
     incarnations: Mapping[NodeId, str]
+    added: Mapping[NodeId, str] = field(default_factory=dict)
+    leaving: tuple[NodeId, ...] = ()
+    left: tuple[NodeId, ...] = ()
+
+    @property
+    def hosts(self) -> dict[NodeId, str]:
+        """The nodes that have the group: founders and added ones, without those that have left; with addresses."""
+        return {node: address for node, address in {**self.members, **self.added}.items() if node not in self.left}
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether its hosts are, or were, to be others than its founders."""
+        return bool(self.added or self.leaving or self.left)
 
     @property
     def is_established(self) -> bool:
@@ -65,6 +82,7 @@ class PlacedGroup:
             "streams": list(self.streams),
             "hosted": list(self.incarnations),
             "is_established": self.is_established,
+            **({"hosts": self.hosts, "leaving": [*self.leaving], "left": [*self.left]} if self.has_moved else {}),
         }
 
 

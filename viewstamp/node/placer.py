@@ -26,6 +26,9 @@ stops at the record, as a member that is replaced after a probe. Before each not
 lost it asks for that record in the same way. Before the first removal the probe asks for
 DROP_STREAM; if the stream is lost, members need not answer either.
 
+A change of the hosts of a group takes the steps of a group, without a look for another one. Members that do not answer
+are no obstacle, because the node that shall leave may be down for good.
+
 A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
 groups are established does not change, so another leader takes the same ones, or more.
 """
@@ -63,9 +66,9 @@ from viewstamp.node.state_machine import InterfaceQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
-from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
+from viewstamp.wire.group_requests import CancelGroup, HostGroup, ListGroups, PlaceGroup, UnhostGroup
 from viewstamp.wire.names import check_new_topic
-from viewstamp.wire.placing import encode_cancel, encode_place
+from viewstamp.wire.placing import encode_cancel, encode_host, encode_place, encode_unhost
 from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.schema_requests import ConfigureSpreadSchema
@@ -97,6 +100,7 @@ from viewstamp.wire.spreading import (
 __all__ = ["Placer"]
 
 _NO_GROUP = "no group was placed"
+_NO_HOST = "the hosts of the group were not changed"
 _NO_TOPIC = "no topic was created"
 _NO_ACTOR = "no actor was spread"
 _NO_CHANGE = "the topic was not changed"
@@ -145,6 +149,31 @@ class Placer:
             return (record, Kind.PLACE_GROUP) if found is None else (found, None)
 
         return await self._when_fit(place, _NO_GROUP)
+
+    async def prepare_hosts(self, asked: HostGroup | UnhostGroup, *, by: str) -> Batch | PlacedGroup:
+        """Return the record to propose, or the group if it would change nothing. Changes nothing; cancellable.
+
+        Args:
+          asked: the request.
+          by: the caller for the audit log; "" = none is known.
+
+        Raises: as :meth:`prepare`; but members that do not answer are no obstacle.
+        """
+        group = self._group
+        self._check_leading()
+        groups, _ = await group.reading.query(GroupsQuery(), stale=False)
+
+        def change(membership: Membership) -> Needs[Batch | PlacedGroup]:
+            if isinstance(asked, UnhostGroup):
+                record = encode_unhost(GroupId(asked.group), NodeId(asked.node), by=by)
+            else:
+                ((node, address),) = _founders(membership, [asked.node], _NO_HOST).items()
+                record = encode_host(GroupId(asked.group), node, address, by=by)
+            if (found := group.machine.query(PlacementQuery(record))) is not None:
+                return found, None
+            return record, None if any(each.has_moved for each in groups) else Kind.LEFT_GROUP
+
+        return await self._when_fit(change, _NO_HOST, may_be_silent=True)
 
     async def prepare_topic(self, asked: CreateSpreadTopic, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic that exists. Changes nothing; cancellable.
@@ -319,7 +348,7 @@ def _find(groups: Sequence[PlacedGroup], asked: PlaceGroup) -> PlacedGroup | Non
     return None
 
 
-def _founders(membership: Membership, names: Sequence[object]) -> dict[NodeId, str]:
+def _founders(membership: Membership, names: Sequence[object], failed: str = _NO_GROUP) -> dict[NodeId, str]:
     """Return the founders with their addresses; [] = all voters. Raises RequestError.
 
     A learner of group 0 applies its records, and has a disk on record, as a voter does. Whether a node votes in group 0
@@ -330,7 +359,7 @@ def _founders(membership: Membership, names: Sequence[object]) -> dict[NodeId, s
         if name not in addresses:
             raise RequestError(
                 f"a group cannot have the founder {name!r}, which is no member of group 0:"
-                f" {', '.join(addresses)}; no group was placed",
+                f" {', '.join(addresses)}; {failed}",
                 remedy="name members, see `viewstamp members list`; or add the node first: `viewstamp members add`",
             )
         if name in names[:place]:
@@ -379,6 +408,20 @@ def _cancel_group(caller: Caller, request: int, asked: CancelGroup, frame: Frame
     check_group_0(caller)
     record = encode_cancel(GroupId(asked.group), by=name_of_caller(caller))
     caller.propose(request, record, lambda _: {})
+
+
+@in_a_task(HostGroup)
+async def _host_group(caller: Caller, request: int, asked: HostGroup) -> None:
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_hosts(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "group", prepared)
+
+
+@in_a_task(UnhostGroup)
+async def _unhost_group(caller: Caller, request: int, asked: UnhostGroup) -> None:
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_hosts(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "group", prepared)
 
 
 @in_a_task(CreateSpreadTopic)

@@ -18,6 +18,7 @@ from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position
 from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.beats import Beats
+from viewstamp.node.inbox import Join
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.ordering import PlacedPart, StreamReport
 
@@ -89,6 +90,10 @@ class NodeControl(Protocol):
         """Report that the applied state of group 0 may have a batch over several groups that it had not before."""
         ...
 
+    def on_join(self, group: GroupId, join: Join) -> None:
+        """Report that a node asks the leader of a group, on this node, to be added."""
+        ...
+
     def on_found(self, group: GroupId) -> None:
         """Report that this node has found records of a group committed before their leader said so."""
         ...
@@ -115,6 +120,10 @@ class GroupControl(Protocol):
 
     def on_placement(self) -> None:
         """Report that a record about groups, or a snapshot, was applied."""
+        ...
+
+    def on_join(self, join: Join) -> None:
+        """Report that a node asks this leader to be added, which takes the place of no member."""
         ...
 
     def on_order(self) -> None:

@@ -459,7 +459,9 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _DurableEnd |
                 self._peers.pass_on(raft.core.leader, member, join.address)
             return
         change = joining_change(raft.core.membership, member, join.address, is_heard=raft.is_responding)
-        if change is not None:
+        if change is None:
+            self._group.on_join(join)
+        else:
             with suppress(ViewstampError):
                 self.raft.change(change)
                 self._logger.warning("= a node that lost its disk joins anew", member=member, change=str(change))

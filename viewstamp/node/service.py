@@ -32,7 +32,7 @@ from viewstamp.wire.access import audit_record, opening_record
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.copy_requests import CopyLog, CopySnapshot, DescribeLog
 from viewstamp.wire.frame import Frame
-from viewstamp.wire.group_requests import PlaceGroup
+from viewstamp.wire.group_requests import HostGroup, PlaceGroup, UnhostGroup
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.ordering import GlobalRun
 from viewstamp.wire.peer_requests import PeerReport, ReadLog, ReadSnapshot
@@ -209,6 +209,10 @@ class GroupService(Appending, Membered, Protocol):
 
 class PlacingService(Protocol):
     """The placing of groups by the leader of group 0."""
+
+    async def prepare_hosts(self, asked: HostGroup | UnhostGroup, *, by: str) -> Batch | PlacedGroup:
+        """Return the record that changes the hosts of a group; as ``Placer.prepare_hosts``."""
+        ...
 
     async def prepare(self, asked: PlaceGroup, *, by: str) -> Batch | PlacedGroup:
         """Return the record to propose, or the group that exists. Raises as ``Placer.prepare``."""

@@ -206,7 +206,7 @@ class _Planner:
             next_positions.pop(dropped, None)
         plan.groups = [group for group in state.placements.groups.values() if group.is_established]
         for group in plan.groups:  # Its members may be other machines than those whose directories were named.
-            text = f"the cluster also has group {group.id} on {', '.join(group.members)}, whose records are not read"
+            text = f"the cluster also has group {group.id} on {', '.join(group.hosts)}, whose records are not read"
             self._find("other group", chain.replicas[0].directory, text)
         below = list(self._below(state, next_positions, begin, start))[::-1]
         return self._kept(state, below, known)

@@ -86,7 +86,16 @@ _GROUP_DOWN_SECONDS = 1.0
 class PlacedGroups:
     """The groups that are placed while a world runs: each is watched by checkers, written to and read."""
 
-    def __init__(self, world: World, number: int, *, cancels: bool, streams: int = 0, changes: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        *,
+        cancels: bool,
+        streams: int = 0,
+        changes: bool = False,
+        founders: int = 0,
+    ) -> None:
         """Prepare; see :class:`GroupPlacer`."""
         self.writers = GroupWriters(world)
         self.placer = GroupPlacer(
@@ -98,6 +107,7 @@ class PlacedGroups:
             cancels=cancels,
             streams=streams,
             changes=changes,
+            founders=founders,
         )
         self.ordered = OrderedStreams(world, lambda: self.placer.streams, writes=streams > 0)
         self.appends = OrderedAppends(
@@ -132,8 +142,8 @@ class PlacedGroups:
     @property
     def is_level(self) -> bool:
         """Whether all groups are placed, all members of each have the same log, and cancelled ones left nothing."""
-        founders = {each: self._founders(each) for each in self.placer.placed}
-        are_settled = all(members and is_settled(members, each) for each, members in founders.items())
+        hosts = {each: self._hosts(each) for each in self.placer.placed}
+        are_settled = all(members and is_settled(members, each) for each, members in hosts.items())
         return (
             self.placer.is_done
             and are_settled
@@ -176,9 +186,9 @@ class PlacedGroups:
     def _on_seen(self, placed: PlacedGroup) -> None:
         self._world.watch(placed.id, frozenset(placed.members))
 
-    def _founders(self, group: GroupId) -> list[Member]:
-        founders = self.placer.founders.get(group, frozenset())  # Empty = no look has seen the placement yet.
-        return [member for member in self._world.members if member.name in founders]
+    def _hosts(self, group: GroupId) -> list[Member]:
+        hosts = self.placer.hosts.get(group, (0, frozenset()))[1]  # Empty = no look has seen the placement yet.
+        return [member for member in self._world.members if member.name in hosts]
 
 
 def check_status(member: Member) -> None:
@@ -205,6 +215,7 @@ class GroupPlacer:
         cancels: bool = False,
         streams: int = 0,
         changes: bool = False,
+        founders: int = 0,
     ) -> None:
         """Prepare.
 
@@ -217,6 +228,7 @@ class GroupPlacer:
           cancels: whether to cancel each group once, as soon as it is placed.
           streams: of the topic that is created when all groups are placed; 0 = none.
           changes: whether to change this topic afterwards.
+          founders: how many members found each group, at random; 0 = all voters.
         """
         self.spread: SpreadTopicInfo | None = None
         """The spread topic whose creation was acknowledged."""
@@ -231,8 +243,8 @@ class GroupPlacer:
         self.placed: list[GroupId] = []
         self.cancelled: list[GroupId] = []
         """The groups whose cancellation was acknowledged."""
-        self.founders: dict[GroupId, frozenset[NodeId]] = {}
-        """The founders of each group that a member has applied."""
+        self.hosts: dict[GroupId, tuple[Index, frozenset[NodeId]]] = {}
+        """The newest hosts of each group that a member has applied, and its applied index then."""
         self._cluster = cluster
         self._number = number
         self._on_seen = on_seen
@@ -241,6 +253,7 @@ class GroupPlacer:
         self._cancels = cancels
         self._streams = streams
         self._changes = changes
+        self._founders = founders
         self._process = cluster.loop.process("group-placer")
         self._recorded: dict[tuple[GroupId, NodeId], str] = {}
         """The disks on record, as any member has applied them."""
@@ -416,10 +429,12 @@ class GroupPlacer:
 
     async def _place_one(self, client: Client, stream: str) -> GroupId:
         """Place a group with one stream, however often the request fails."""
+        names = [member.name for member in self._cluster.members]
+        founders = self._cluster.loop.entropy(f"founders of {stream}").sample(names, self._founders)
         while True:
             await asyncio.sleep(_PAUSE_SECONDS)
             try:
-                return (await client.place_group(stream)).id
+                return (await client.place_group(stream, founders=founders)).id
             except PASSING:
                 continue
 
@@ -578,9 +593,11 @@ class GroupPlacer:
         nodes = [(each.name, each.node) for each in self._cluster.members if each.is_up and each.node is not None]
         for _, node in nodes:
             for placed in node.machine.query(GroupsQuery()) if node.group.parts is not None else ():
-                if placed.id not in self.founders and placed.id not in self.cancelled:
-                    self.founders[placed.id] = frozenset(placed.members)
+                if placed.id not in self.hosts and placed.id not in self.cancelled:
                     self._on_seen(placed)
+                    self.hosts[placed.id] = node.group.applied_index, frozenset(placed.hosts)
+                elif placed.has_moved and node.group.applied_index > self.hosts[placed.id][0]:
+                    self.hosts[placed.id] = node.group.applied_index, frozenset(placed.hosts)
                 for founder, incarnation in placed.incarnations.items():
                     self._expect(self._recorded, placed.id, founder, incarnation)
                 if placed.is_established:

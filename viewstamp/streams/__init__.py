@@ -32,8 +32,8 @@ The modules
     that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
   * ``topic_schema``: the schemas of topics.
   * ``key_runs``: the catalogue of runs of keyed topics (design note 0028); ``key_plan``: which dump or merge is due.
-  * ``placement``: the groups of the cluster, their founders and their streams. ``group_removal``: whether a group is
-    empty, so that it may be removed. ``spread``: the topics whose records are
+  * ``placement``: the groups of the cluster, their founders and their streams; ``group_hosts``: their hosts;
+    ``group_removal``: whether a group is empty, so that it may be removed. ``spread``: the topics whose records are
     spread over streams of these groups; ``sealing``: the end of a stream. ``order``: the order of the records of each
     such topic; ``stream_map``: its part for the streams of one group (design note 0021). ``cover``: the records of a
     stream that a node may send to a reader by global position (design note 0024). ``spread_commits``: the batches of
@@ -145,6 +145,12 @@ Decisions per kind of batch
                   |                                                        | established, or was never placed
   REMOVE_GROUP    | removed already: Answered; else as PLACE_GROUP          | the group is gone; RequestError: it is not
                   |                                                        | empty, not established, or never placed
+  HOST_GROUP      | a host already: Answered; else as PLACE_GROUP           | {"group": ...}; RequestError: the node has
+                  |                                                        | left, or there are too many hosts
+  UNHOST_GROUP    | leaving or gone: Answered; else as PLACE_GROUP          | {"group": ...}; RequestError: no host, or
+                  |                                                        | the last one
+  LEFT_GROUP      | gone already: Answered; else as PLACE_GROUP             | the node is no host; RequestError: nobody
+                  |                                                        | has removed it
   SPREAD_TOPIC    | the same topic exists: Answered; RequestError where    | {"topic": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; TopicExistsError: it is another
                   |                                                        | topic, or has other settings

@@ -23,7 +23,8 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["StateCut", "StreamsCut", "founders_in", "load_actors", "load_state"]
 
-_VERSION = 24
+_VERSION = 25
+_VERSION_WITHOUT_HOSTS = 24
 _VERSION_WITHOUT_REMOVED_GROUPS = 23
 _VERSION_WITHOUT_LOST_POSITIONS = 22
 _VERSION_WITHOUT_STREAM_ARCHIVES = 21
@@ -51,8 +52,8 @@ version 11 no stream was ended; until version 12 no topic has a schema; until
 version 13 no topic is keyed; until version 14 no stream was lost; until version 15 no batch of a sink has parts in
 several groups; until version 16 no topic with streams has a schema; until version 19 no stream was added; until version
 20 none was removed; until version 21 no topic with streams has an archive, and no run is that of a stream; until
-version 22 no positions of a topic with streams were lost; until version 23 no group was removed. There is no version 17
-or 18.
+version 22 no positions of a topic with streams were lost; until version 23 no group was removed; until version 24 no
+host of a group was changed. There is no version 17 or 18.
 
 A state is written in the oldest version that can hold it, because nodes of the release before must read it during an
 upgrade.
@@ -132,8 +133,10 @@ class StateCut:
 
 
 def _version_of(state: State) -> int:
-    if state.placements.removed:
+    if state.placements.have_moved:
         return _VERSION
+    if state.placements.removed:
+        return _VERSION_WITHOUT_HOSTS
     if state.spread.has_lost_positions:
         return _VERSION_WITHOUT_REMOVED_GROUPS
     if state.spread.has_archive or state.runs.has_streams:

@@ -126,6 +126,9 @@ class Leadership:
                 | Kind.HOSTED
                 | Kind.CANCEL_GROUP
                 | Kind.REMOVE_GROUP
+                | Kind.HOST_GROUP
+                | Kind.UNHOST_GROUP
+                | Kind.LEFT_GROUP
                 | Kind.SPREAD_TOPIC
                 | Kind.CONFIGURE_SPREAD
                 | Kind.CONFIGURE_SPREAD_SCHEMA

@@ -65,6 +65,7 @@ class Ledger:
             Kind.RECOVER_ORDER: self._recover_order,
             Kind.SET_ASIDE: self._set_aside,
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP, Kind.REMOVE_GROUP), self._place),
+            **dict.fromkeys((Kind.HOST_GROUP, Kind.UNHOST_GROUP, Kind.LEFT_GROUP), self._rehost),
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
             Kind.CONFIGURE_SPREAD_SCHEMA: self._spread_schema,
@@ -213,6 +214,16 @@ class Ledger:
         self.state.note(batch.kind, group.id, len(group.incarnations))
         if is_change and batch.kind is not Kind.HOSTED:
             self.state.access.note(batch, _GROUP_ACTIONS[batch.kind], f"{group.id}: {', '.join(group.streams)}")
+        return {"group": group.describe()}
+
+    def _rehost(self, batch: Batch) -> Answer:
+        is_change = self.state.placements.find_settled(batch) is None
+        group = self.state.placements.apply(batch)
+        counts = (len(group.hosts), len(group.leaving), len(group.left))
+        self.state.note(batch.kind, group.id, *counts)
+        if is_change and batch.kind is not Kind.LEFT_GROUP:
+            hosts = [node for node in group.hosts if node not in group.leaving]
+            self.state.access.note(batch, "group members change", f"{group.id}: {', '.join(hosts)}")
         return {"group": group.describe()}
 
     def _spread(self, batch: Batch) -> Answer:

@@ -13,6 +13,7 @@ another incarnation is recorded (``EstablishedIsNeverNew``) |
 | CANCEL_GROUP | group | it was cancelled or removed already | the group is unknown, or established |
 | REMOVE_GROUP | group, seen: index, is_lost | it was removed or cancelled already | the group is unknown, not \
 established, or not empty (``group_removal.py``) |
+| HOST_GROUP, UNHOST_GROUP, LEFT_GROUP | | ``group_hosts.py`` | |
 
 A founder whose disk was lost has another incarnation, so it is never taken for the founder again. It joins the
 established group under another id, as a node does in group 0 (protocol rule 18). A group that is not established has
@@ -36,7 +37,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from viewstamp.errors import CorruptionError, RequestError
-from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId
 from viewstamp.node.placement_queries import (
     CancelledGroupsQuery,
     GroupsQuery,
@@ -44,22 +45,28 @@ from viewstamp.node.placement_queries import (
     RemovedGroupsQuery,
 )
 from viewstamp.node.state_machine import Query
+from viewstamp.streams.group_hosts import (
+    FOUNDERS_MAX,
+    added_host,
+    check_host,
+    image_of_hosts,
+    leaving_host,
+    left_host,
+    with_hosts,
+)
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.identity_proof import fingerprint
-from viewstamp.wire.names import is_one_line
 from viewstamp.wire.staged import decode_known, decode_optional
 
 __all__ = ["CANCELLED_MAX", "FOUNDERS_MAX", "GROUPS_MAX", "STREAMS_MAX", "Placements", "is_stream_name"]
 
 GROUPS_MAX = 256
 """The most groups that are placed at the same time. Like the other limits it is part of the replicated behaviour."""
-FOUNDERS_MAX = 9
 STREAMS_MAX = 64
 """The most streams of one group."""
 CANCELLED_MAX = 1024
 """The most cancelled and removed groups whose ids are kept; above it the one that ended first is forgotten."""
-_TEXT_MAX = 256
 _EVER = (1 << 63) - 1
 """The ``since`` of a record without one: it is never refused for it."""
 _CANCELLED = "cancelled"
@@ -70,6 +77,9 @@ _FIELDS = {
     Kind.HOSTED: frozenset({"group", "node", "incarnation"}),
     Kind.CANCEL_GROUP: frozenset({"group", "by"}),
     Kind.REMOVE_GROUP: frozenset({"group", "seen", "is_lost", "by"}),
+    Kind.HOST_GROUP: frozenset({"group", "node", "address", "by"}),
+    Kind.UNHOST_GROUP: frozenset({"group", "node", "by"}),
+    Kind.LEFT_GROUP: frozenset({"group", "node"}),
 }
 
 
@@ -82,6 +92,7 @@ class Placements:
       * an established group stays until it is removed
       * no group is both placed and cancelled
       * a removed group is in ``cancelled`` too
+      * an established group has a host that is not leaving; a node that has left is no host again
     """
 
     __slots__ = ("_by_stream", "_retired", "cancelled", "groups", "removed")
@@ -116,6 +127,9 @@ class Placements:
             case Kind.HOSTED:
                 group, node, _ = self._check_hosted(batch)
                 return group if node in group.incarnations else None
+            case Kind.HOST_GROUP | Kind.UNHOST_GROUP | Kind.LEFT_GROUP:
+                group, changed = self._rehosted(batch)
+                return group if changed is None else None
             case _:
                 group = self._check_end(batch)
                 return None if group.id in self.groups else group
@@ -139,6 +153,10 @@ class Placements:
                 if node not in group.incarnations:
                     group = replace(group, incarnations={**group.incarnations, node: incarnation})
                     self.groups[group.id] = group
+            case Kind.HOST_GROUP | Kind.UNHOST_GROUP | Kind.LEFT_GROUP:
+                group, changed = self._rehosted(batch)
+                if changed is not None:
+                    self.groups[group.id] = group = changed
             case _:
                 group = self._check_end(batch)
                 if group.id in self.groups:
@@ -165,7 +183,7 @@ class Placements:
                 raise _unforkable(row) from error
             if not group.is_established or not members:
                 raise _unforkable(row)
-            kept[group.id] = replace(group, members=members, incarnations=incarnations)
+            kept[group.id] = PlacedGroup(group.id, members, group.streams, incarnations)
         forked = Placements()
         forked.groups = {group: kept[group] for group in self.groups if group in kept}
         # The names of removed streams stay, also those of groups that are not kept.
@@ -302,6 +320,27 @@ class Placements:
             )
         return group, node, incarnation
 
+    def _rehosted(self, batch: Batch) -> tuple[PlacedGroup, PlacedGroup | None]:
+        """Return a group, and what a record about its hosts makes of it; None = unchanged. Raises RequestError."""
+        address = ""
+        if batch.kind is Kind.HOST_GROUP:
+            number, text, address = decode_known(batch, _FIELDS, group=int, node=str, address=str)
+        else:
+            number, text = decode_known(batch, _FIELDS, group=int, node=str)
+        group, node = self._group(number), NodeId(text)
+        if not group.is_established:
+            raise RequestError(
+                f"group {group.id} is not established, so its hosts cannot be changed",
+                remedy=f"wait for its founders, see `viewstamp group list`; or `viewstamp group cancel {group.id}`",
+            )
+        match batch.kind:
+            case Kind.HOST_GROUP:
+                return group, added_host(group, node, address)
+            case Kind.UNHOST_GROUP:
+                return group, leaving_host(group, node)
+            case _:
+                return group, left_host(group, node)
+
     def _check_end(self, batch: Batch) -> PlacedGroup:
         """Return the group that a CANCEL_GROUP or a REMOVE_GROUP ends; only its id if it is gone. Raises RequestError.
 
@@ -331,6 +370,11 @@ class Placements:
         """The incarnations of all founders."""
         return [disk for group in self.groups.values() for disk in group.incarnations.values()]
 
+    @property
+    def have_moved(self) -> bool:
+        """Whether the hosts of any group are, or were, to be others than its founders."""
+        return any(group.has_moved for group in self.groups.values())
+
     # Images.
 
     def image(self) -> list[object]:
@@ -338,7 +382,7 @@ class Placements:
         ended = [[group, index, *[True] * (group in self.removed)] for group, index in self.cancelled.items()]
         cancelled: list[object] = [_CANCELLED, ended]
         groups: list[object] = [
-            [group.id, dict(group.members), list(group.streams), dict(group.incarnations)]
+            [group.id, dict(group.members), list(group.streams), dict(group.incarnations), *image_of_hosts(group)]
             for group in self.groups.values()
         ]
         return [cancelled, *groups] if self.cancelled else groups
@@ -349,7 +393,7 @@ class Placements:
         placements, last = cls(), 0
         if image and image[0][0] == _CANCELLED:
             placements.cancelled, placements.removed = _read_cancelled(image[0][1])
-        for number, members, streams, incarnations in image[1:] if placements.cancelled else image:
+        for number, members, streams, incarnations, *hosts in image[1:] if placements.cancelled else image:
             if type(number) is not int or number <= last:
                 raise ValueError(f"group {number!r} after group {last}")
             if number in placements.cancelled:
@@ -366,7 +410,8 @@ class Placements:
                 raise ValueError(f"group {number} has incarnations of other nodes, or one twice")
             if not all(_INCARNATION.fullmatch(each) for each in incarnations.values()):
                 raise ValueError(f"group {number} has an incarnation that is none")
-            placements._add(PlacedGroup(GroupId(number), members, tuple(streams), incarnations))
+            group = PlacedGroup(GroupId(number), members, tuple(streams), incarnations)
+            placements._add(with_hosts(group, *hosts) if hosts else group)
         return placements
 
 
@@ -402,17 +447,7 @@ def _check_members(members: dict[Any, Any]) -> None:
             remedy=f"name 1 to {FOUNDERS_MAX} nodes, better an odd number",
         )
     for node, address in members.items():
-        for text in (node, address):
-            if type(text) is not str or not 1 <= len(text) <= _TEXT_MAX or not is_one_line(text):
-                raise RequestError(
-                    f"a group cannot have the founder {brief_repr(node)} at {brief_repr(address)}",
-                    remedy="give the name and the address of a member of the cluster: `viewstamp members list`",
-                )
-        if node != name_of(node):
-            raise RequestError(
-                f"a group cannot have the founder {brief_repr(node)}, which is the id of one of its disks",
-                remedy=f"give the name of the node, {name_of(node)}",
-            )
+        check_host(node, address)
 
 
 def _unforkable(row: object) -> CorruptionError:

@@ -257,7 +257,11 @@ def _is_addresses(value: object) -> bool:
 
 def _is_group(value: object) -> bool:
     checks = {"id": _is_int, "members": _is_addresses, "is_established": _is_bool}
-    return _has(value, {**checks, **dict.fromkeys(("streams", "hosted"), lambda names: _is_list_of(names, _is_text))})
+    if not _has(value, {**checks, **dict.fromkeys(("streams", "hosted"), lambda names: _is_list_of(names, _is_text))}):
+        return False
+    assert isinstance(value, dict)
+    lists = (value.get(name, []) for name in ("leaving", "left"))
+    return _is_addresses(value.get("hosts", {})) and all(_is_list_of(each, _is_text) for each in lists)
 
 
 def _is_spread(value: object) -> bool:
@@ -398,6 +402,8 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.NOTE_TRANSFER: {"index": _is_int},
     FrameKind.PLACE_GROUP: {"group": _is_group},
     FrameKind.CANCEL_GROUP: {},
+    FrameKind.HOST_GROUP: {"group": _is_group},
+    FrameKind.UNHOST_GROUP: {"group": _is_group},
     FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},
     FrameKind.SPREAD_TOPIC: {"topic": _is_spread},
     FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},

@@ -152,6 +152,9 @@ class Kind(IntEnum):
     CONFIGURE_SPREAD_ARCHIVE = 73
     LOSE_SEALED_STREAM = 74
     REMOVE_GROUP = 75
+    HOST_GROUP = 76
+    UNHOST_GROUP = 77
+    LEFT_GROUP = 78
 
 
 _KINDS = {int(kind): kind for kind in Kind}

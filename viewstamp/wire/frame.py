@@ -170,6 +170,9 @@ class FrameKind(IntEnum):
     LOSE_STREAM = 103
     BEGIN_PART = 107
     COMMIT_PARTS = 108
+    HOST_GROUP = 121
+    UNHOST_GROUP = 122
+    LEFT_GROUP = 123
     OK = 30
     ERROR = 31
 

@@ -7,7 +7,7 @@ from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import RequestBody, request
 
-__all__ = ["CancelGroup", "ListGroups", "PlaceGroup"]
+__all__ = ["CancelGroup", "HostGroup", "ListGroups", "PlaceGroup", "UnhostGroup"]
 
 _ADMINISTER = Need(Right.ADMINISTER)
 _ANY = Need(Right.READ, Right.APPEND, Right.CALL)
@@ -37,6 +37,27 @@ class CancelGroup(RequestBody):
     """Cancel a group that is not established. A second copy of the request changes nothing. OK without fields."""
 
     group: int
+
+
+@request(FrameKind.HOST_GROUP, needs=_ADMINISTER, record=Kind.HOST_GROUP)
+class HostGroup(RequestBody):
+    """Let one more member of group 0 host an established group. A second copy of the request changes nothing.
+
+    The leader of group 0 first asks every member of group 0 whether its release knows the record.
+
+    OK: ``group``, as PlaceGroup, with ``hosts``.
+    """
+
+    group: int
+    node: str
+
+
+@request(FrameKind.UNHOST_GROUP, needs=_ADMINISTER, record=Kind.UNHOST_GROUP)
+class UnhostGroup(RequestBody):
+    """Let a host leave an established group. A second copy of the request changes nothing. OK: as HostGroup."""
+
+    group: int
+    node: str
 
 
 @request(FrameKind.LIST_GROUPS, needs=_ANY)

@@ -6,7 +6,7 @@ from viewstamp.wire.access import MEMBERS
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import RequestBody, request
 
-__all__ = ["AskToJoin", "PeerReport", "ReadLog", "ReadSnapshot", "ReportHosted", "ReportStreams"]
+__all__ = ["AskToJoin", "PeerReport", "ReadLog", "ReadSnapshot", "ReportHosted", "ReportLeft", "ReportStreams"]
 
 
 @request(FrameKind.READ_SNAPSHOT, needs=MEMBERS)
@@ -44,6 +44,14 @@ class ReportHosted(RequestBody):
     incarnation: str
 
 
+@request(FrameKind.LEFT_GROUP, needs=MEMBERS)
+class ReportLeft(RequestBody):
+    """Report that a node is no member of a group that the sender hosts; has no id and no answer, and is repeated."""
+
+    group: int
+    node: str
+
+
 @request(FrameKind.REPORT_STREAMS, needs=MEMBERS)
 class ReportStreams(RequestBody):
     """Report the committed ends of streams of a group; has no id and no answer, and is repeated.
@@ -59,5 +67,5 @@ class ReportStreams(RequestBody):
     parts: list[object] | None = None
 
 
-PeerReport = ReportHosted | ReportStreams
+PeerReport = ReportHosted | ReportLeft | ReportStreams
 """What a member reports to the leader of group 0 about the other groups that it hosts."""

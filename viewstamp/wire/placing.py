@@ -1,7 +1,4 @@
-"""The records that place a group, report the disk of a founder, cancel a placement, and remove a group. Pure.
-
-Each is one msgpack map.
-"""
+"""The records about groups, as one msgpack map each: placement, disk of a founder, end, hosts. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +9,15 @@ import msgpack
 from viewstamp.ids import GroupId, NodeId
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["encode_cancel", "encode_hosted", "encode_place", "encode_remove"]
+__all__ = [
+    "encode_cancel",
+    "encode_host",
+    "encode_hosted",
+    "encode_left",
+    "encode_place",
+    "encode_remove",
+    "encode_unhost",
+]
 
 
 def encode_place(members: Mapping[NodeId, str], streams: Sequence[str], *, since: int, by: str = "") -> Batch:
@@ -48,6 +53,21 @@ def encode_remove(group: GroupId, *, seen: int, is_lost: bool, by: str = "") -> 
       by: as in :func:`encode_place`.
     """
     return _record(Kind.REMOVE_GROUP, {"group": group, "seen": seen, "is_lost": is_lost}, by)
+
+
+def encode_host(group: GroupId, node: NodeId, address: str, *, by: str = "") -> Batch:
+    """Return the record that ``node``, which listens at ``address``, shall host ``group`` too; ``by`` as above."""
+    return _record(Kind.HOST_GROUP, {"group": group, "node": node, "address": address}, by)
+
+
+def encode_unhost(group: GroupId, node: NodeId, *, by: str = "") -> Batch:
+    """Return the record that ``node`` shall leave ``group``; ``by`` as in :func:`encode_place`."""
+    return _record(Kind.UNHOST_GROUP, {"group": group, "node": node}, by)
+
+
+def encode_left(group: GroupId, node: NodeId) -> Batch:
+    """Return the record that no id of ``node`` is a member of ``group`` any more."""
+    return _record(Kind.LEFT_GROUP, {"group": group, "node": node})
 
 
 def _record(kind: Kind, fields: dict[str, object], by: str = "") -> Batch:

@@ -41,7 +41,7 @@ from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
 from viewstamp.wire.ordering import PlacedPart, StreamReport
-from viewstamp.wire.peer_requests import AskToJoin, ReportHosted, ReportStreams
+from viewstamp.wire.peer_requests import AskToJoin, ReportHosted, ReportLeft, ReportStreams
 
 __all__ = ["PeerPool"]
 
@@ -178,6 +178,11 @@ class PeerPool:
     def report_hosted(self, leader: NodeId, group: GroupId, incarnation: str) -> None:
         """Send to the leader the disk of this node in a group that was placed on it."""
         report = ReportHosted(group=group, incarnation=incarnation)
+        self._send_frame(leader, encode_frame(report.kind, report.to_map()))
+
+    def report_left(self, leader: NodeId, group: GroupId, node: NodeId) -> None:
+        """Send to the leader that a node is no member of a group any more."""
+        report = ReportLeft(group=group, node=node)
         self._send_frame(leader, encode_frame(report.kind, report.to_map()))
 
     def report_streams(
