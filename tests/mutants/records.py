@@ -2366,6 +2366,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/spark/test_archived_streams.py::test_a_file_that_is_lost_changed_or_replaced_is_an_error"),
     ),
     Record(
+        "freeze-in-any-process",
+        Case("tests/spark/test_worker_objects.py::test_a_reader_outside_of_a_task_freezes_nothing"),
+    ),
+    Record(
         "runs-at-all-times",
         Case("tests/spark/test_archived_streams.py::test_only_the_records_of_a_run_with_the_wanted_times_are_read"),
     ),

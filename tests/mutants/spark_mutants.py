@@ -37,12 +37,22 @@ def read_runs_of_streams_at_all_times() -> AbstractContextManager[None]:
     return patched(archived_streams, _at=lambda table, times: table)
 
 
+def freeze_in_any_process() -> AbstractContextManager[None]:
+    """A read freezes the objects of every process, also of a user's."""
+    import gc
+
+    from viewstamp.spark import worker_objects
+
+    return everywhere(worker_objects.freeze_once, gc.freeze)
+
+
 SPARK_MUTANTS = {
     mutant.name: mutant
     for mutant in (
         Mutant("begin-found-topics-late", "a stream lacks records", begin_found_topics_late, rule="§5a"),
         Mutant("hold-micro-batches", "records are never read", wait_for_ever, rule="§5a"),
         Mutant("lose-stream-runs", "lost records are no error", read_dropped_stream_runs_as_empty, rule="§5a"),
+        Mutant("freeze-in-any-process", "a user's garbage stays in memory", freeze_in_any_process, rule="§5a"),
         Mutant("runs-at-all-times", "records of other times are read", read_runs_of_streams_at_all_times, rule="§5a"),
     )
 }
