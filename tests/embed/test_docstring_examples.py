@@ -66,7 +66,7 @@ async def established(client: viewstamp.Client) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "ReplicatedActor"])
 async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp_path: Path) -> None:
-    if name in {"Client.archive_topic", "Client.configure_keyed", "Client.get", "Client.scan"}:
+    if name in {"Client.archive_topic", "Client.configure_keyed", "Client.get", "Client.scan", "open_arrow"}:
         pytest.importorskip("pyarrow")
     create_cluster(str(tmp_path / "shop"), 1)
     archive = {"archive.directory": str(tmp_path / "archive")}

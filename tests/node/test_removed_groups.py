@@ -14,6 +14,8 @@ from tests.node.group import PATIENCE_SECONDS, wait_for
 from tests.node.test_hosting import Placing
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import GroupId, NodeId
+from viewstamp.node.archive_rounds import ArchiveRounds
+from viewstamp.node.group import Group
 from viewstamp.node.hosting import Hosting
 from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.wire.frame import GROUPS_VERSION, FrameKind
@@ -96,3 +98,40 @@ async def test_a_directory_that_cannot_be_removed_is_reported_and_the_others_are
         assert kept not in node.groups
         assert "has notes, which no member of that group on this node has" in node.hosting.unused[kept]
         assert (path / "wal").exists()
+
+
+@pytest.mark.parametrize("is_archiving", [False, True])
+async def test_a_node_that_stops_while_it_leaves_a_group_closes_all_of_it(tmp_path: Path, is_archiving: bool) -> None:
+    """It leaves the group while its own stop begins, or while that ends the archivists one after the other."""
+    is_leaving, may_go_on = asyncio.Event(), asyncio.Event()
+    part: type[Any] = ArchiveRounds if is_archiving else Group
+    original = part.stop
+
+    async def stop(self: Any) -> None:
+        if not is_leaving.is_set():
+            is_leaving.set()
+            await may_go_on.wait()
+        elif is_archiving and not may_go_on.is_set():
+            may_go_on.set()
+            await wait_for(lambda: not node.archives.status_of(placed), group.journal.tail)
+        await original(self)
+
+    async with Removing(tmp_path, 1) as group:
+        await group.run()
+        placed, other = await group.place("s1"), await group.place("s2")
+        node = group.nodes[NodeId("n1")]
+        await group.create(placed, "one")
+        left = node.groups[placed]
+        with patched(part, stop=stop):
+            await group.remove(placed)
+            await asyncio.wait_for(is_leaving.wait(), PATIENCE_SECONDS)
+            stopping = asyncio.create_task(group.stop("n1"))
+            if not is_archiving:
+                await asyncio.sleep(0)
+                may_go_on.set()
+            await asyncio.wait_for(stopping, PATIENCE_SECONDS)
+        assert placed not in node.groups, "it was closed before the node went on with its stop"
+        assert left.wal is None, "its log is closed"
+        await group.run("n1")
+        await group.is_left(placed)
+        await group.has_topics(other)

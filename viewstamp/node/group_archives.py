@@ -88,7 +88,8 @@ class GroupArchives:
     async def stop(self) -> None:
         """End all jobs. Idempotent."""
         self._is_stopping = True
-        for _, rounds in self._parts.values():
+        parts = list(self._parts.values())  # A group may be left meanwhile.
+        for _, rounds in parts:
             await rounds.stop()
-        for archivist, _ in self._parts.values():
+        for archivist, _ in parts:
             await archivist.stop()

@@ -27,12 +27,13 @@ one never gets another incarnation here. So a founder's name belongs to one disk
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from viewstamp.errors import ConfigError, StorageFullError, ViewstampError
-from viewstamp.host.blocking import in_thread
+from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.interfaces import Disk, Host
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId
@@ -72,7 +73,7 @@ class Hosting:
         *,
         hosted: Mapping[GroupId, Group],
         open_group: Callable[[NodeOptions, StateMachine], Awaitable[Group]],
-        close_group: Callable[[GroupId], Awaitable[None]],
+        close_group: Callable[[GroupId], Coroutine[Any, Any, None]],
         machine_of: MachineFactory,
         on_failed: Callable[[BaseException], None],
         log: Logger,
@@ -237,7 +238,7 @@ class Hosting:
     async def _close_left(self, group: GroupId) -> None:
         """Close a group that this node has left; the root of its task."""
         try:
-            await self._close_group(group)
+            await to_the_end(self._close_group(group))  # A node that stops meanwhile could not close half a group.
             self._found.append(group)
             self._logger.info("= group closed, because this node has left it", group=group)
         except Exception as error:
@@ -289,7 +290,7 @@ class Hosting:
             task.cancel()
             await asyncio.wait([task])
         if group in self._hosted:
-            await self._close_group(group)
+            await to_the_end(self._close_group(group))
             self._logger.info("= removed group closed", group=group)
 
     async def _remove_directory(self, group: GroupId, remove: Callable[[Disk, NodeOptions], bool], what: str) -> None:

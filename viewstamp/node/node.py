@@ -284,8 +284,7 @@ class Node:
     async def end_group(self, group: GroupId) -> None:
         """Stop the replica of a group that was removed or that this node has left, and close its log.
 
-        Calls that wait fail with ClosedError, and connections of the group end. If it is cancelled, :meth:`stop` does
-        the rest.
+        Calls that wait fail with ClosedError, and connections of the group end. It must not be cancelled.
         """
         ended = self.groups[group]
         ended.refuse()
