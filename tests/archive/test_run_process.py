@@ -214,8 +214,9 @@ def test_a_call_that_hangs_is_ended_by_rest_and_close(store: RunProcess, tmp_pat
 def test_processes_that_do_not_end_are_two_at_most(store: RunProcess) -> None:
     """As a process that waits for a disk in the kernel: SIGKILL has no effect before the disk answers."""
     processes = []
+    own = next(each for each in subprocess.Popen.__mro__ if "kill" in vars(each))
     try:
-        with patched(subprocess.Popen, kill=lambda self: None):
+        with patched(own, kill=lambda self: None):
             for _ in range(2):
                 store.recognise([])
                 processes.append(process_of(store))

@@ -38,7 +38,7 @@ class LearnersWorld(PlacedWorld):
         return all(self.leader(group) is not None and self.founders_have(group) for group in groups)
 
     def founders_have(self, group: GroupId) -> bool:
-        founders = [member for member in self.members if member.name in self.placer.founders.get(group, ())]
+        founders = [member for member in self.members if member.name in self.placer.hosts.get(group, (0, ()))[1]]
         return bool(founders) and all(member.group(group) is not None for member in founders)
 
     def leader(self, group: GroupId) -> Member | None:
@@ -79,7 +79,7 @@ class LearnersWorld(PlacedWorld):
         self.loop.check()
 
     def is_level_in(self, group: GroupId) -> bool:
-        founders = [member for member in self.members if member.name in self.placer.founders[group]]
+        founders = [member for member in self.members if member.name in self.placer.hosts[group][1]]
         return is_settled(founders, group)
 
 
@@ -128,7 +128,7 @@ def test_a_learner_that_leads_a_stream_dies_and_comes_back(world: LearnersWorld)
 def test_a_learner_that_hosts_a_group_may_not_be_removed_from_group_0(world: LearnersWorld) -> None:
     """Its group would not learn where its streams belong."""
     groups = [world.place("s1", "n4", "n5", "n1")]
-    assert world.loop.run_until(lambda: bool(world.placer.founders), seconds=60.0)
+    assert world.loop.run_until(lambda: bool(world.placer.hosts), seconds=60.0)
     with pytest.raises(Exception, match="n4"):
         world.ask(lambda client: client.remove_member("n4"))
     hosted = world.members[0].group(GROUP_0)

@@ -105,7 +105,7 @@ def test_bad_records_are_refused_and_change_nothing(log: Log, record: Batch, mes
         log.propose(Batch.decode(bytearray(record.buffer)))
     assert refused.value.remedy
     with pytest.raises(RequestError, match=message):
-        log.enter(record)
+        log.enter(Batch.decode(bytearray(record.buffer)))
     assert groups(log) == before
 
 

@@ -360,8 +360,7 @@ class Placements:
         if group.is_established:
             raise RequestError(
                 f"group {group.id} is established, so it may hold acknowledged records; it was not cancelled",
-                remedy="only a group that lacks the disk of a founder can be cancelled; remove this one when it is"
-                f" empty: viewstamp group remove {group.id}",
+                remedy="leave it: only a group that lacks the disk of a founder can be cancelled",
             )
         return group
 
