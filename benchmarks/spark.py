@@ -52,9 +52,9 @@ _WARM = "warm"
 _WAIT_SECONDS = 60.0
 _TINY_BATCHES = 20
 _GOALS = {
-    "sink": "60 MB/s, 0.2 x parquet",
+    "sink": "60 MB/s, 0.7 x parquet",
     "overhead": "100 ms",
-    "batch read": "400 MB/s, 0.8 x mapInArrow",
+    "batch read": "400 MB/s, 0.6 x mapInArrow",
     "streaming read": "200 MB/s",
     "replay": "150 MB/s, 3.5 x",
 }
