@@ -260,7 +260,7 @@ class Bench:
         return {**found, "counted_mb_per_second": total / seconds["counted"] / 1e6}
 
     def _floor_reads(self, records: int) -> dict[str, Callable[[], None]]:
-        """Return what reads so many records from the floors, in as many tasks as from the topic; {} = no floors."""
+        """Return the reads of the floors: as many records and tasks as the topic has. {} = floors are not measured."""
         if self._peer is None:
             return {}
         tasks = self._reader(self.spark.read).load().rdd.getNumPartitions()

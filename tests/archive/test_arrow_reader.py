@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from tests.archive.runs import fill_runs
 from tests.spark.cluster import RunningCluster, running_cluster
 from viewstamp import ArrowReader, connect, open_arrow
 from viewstamp.archive import arrow_lanes
@@ -43,16 +44,7 @@ def _orders(cluster: RunningCluster) -> str:
     """A topic with three runs of ten records each, and five records that are not archived."""
     topic = f"orders-{next(_numbers)}"
 
-    async def fill(client: Client) -> None:
-        await client.create_topic(topic)
-        keys, headers = [b"k", None] * 5, [None, {"a": b"1", "b": b""}] * 5
-        for run in range(3):
-            values = [b"%d.%d" % (run, number) for number in range(10)]
-            await client.append_many(topic, values, keys=keys, headers=headers)
-            await client.archive_topic(topic)
-        await client.append_many(topic, [b"not archived"] * 5)
-
-    cluster.run(fill)
+    cluster.run(lambda client: fill_runs(client, topic, 3))
     return topic
 
 

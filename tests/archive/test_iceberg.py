@@ -23,6 +23,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
+from tests.archive.runs import fill_runs
 from tests.spark.cluster import RunningCluster, running_cluster
 from viewstamp.archive.export import Exported, export_topic
 from viewstamp.archive.iceberg import NEXT, TableOfTopic, TablePlace
@@ -57,16 +58,7 @@ def _topic(cluster: RunningCluster) -> str:
     """A topic with 20 archived records, and 5 that are in the log only."""
     topic = f"orders-{next(_numbers)}"
 
-    async def fill(client: Client) -> None:
-        await client.create_topic(topic)
-        keys, headers = [b"k", None] * 5, [None, {"a": b"1", "b": b""}] * 5
-        for run in range(2):
-            values = [b"%d.%d" % (run, number) for number in range(10)]
-            await client.append_many(topic, values, keys=keys, headers=headers)
-            await client.archive_topic(topic)
-        await client.append_many(topic, [b"not archived"] * 5)
-
-    cluster.run(fill)
+    cluster.run(lambda client: fill_runs(client, topic, 2))
     return topic
 
 
