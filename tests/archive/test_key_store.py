@@ -191,11 +191,11 @@ def test_the_object_of_another_run_or_of_a_newer_format_is_refused(tmp_path: Pat
         def read(self, number: int, begin: int, end: int) -> GroupRows:
             raise AssertionError(number)
 
-    assert KeyRunReader(Newer(), "r").footer.records == 0
+    assert KeyRunReader(Newer, "r").footer.records == 0
     text = Newer.description[8:].replace(b'"format": 2', b'"format": 3')
     Newer.description = b"%08x%b" % (crc32c(text), text)
     with pytest.raises(OutdatedCodeError, match="has format 3, but this release reads formats up to 2"):
-        KeyRunReader(Newer(), "r")
+        KeyRunReader(Newer, "r")
 
 
 def test_a_file_of_format_1_is_read_checked_and_merged(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, both, patched
 from viewstamp.archive import run_file, run_process, run_store, store
+from viewstamp.archive.opened import OpenedFile
 from viewstamp.archive.run_file import RunReader
 from viewstamp.archive.run_process import RunProcess
 from viewstamp.archive.run_store import ReadableRun, RunObjects
@@ -227,11 +228,16 @@ def fork_drops_what_is_not_its_own() -> AbstractContextManager[None]:
 
 
 def read_without_checksum() -> AbstractContextManager[None]:
-    def group(self: RunReader, number: int, group: Any) -> Any:
+    def verified(self: RunReader, file: Any, number: int, group: Any) -> Any:
         with run_file.reading_parquet(self._arrow, self._name):
-            return self._file.read_row_group(number, columns=[*run_file.BASE_COLUMNS], use_threads=False)
+            return file.read_row_group(number, columns=[*run_file.BASE_COLUMNS], use_threads=False)
 
-    return patched(RunReader, _group=group)
+    return patched(RunReader, _verified=verified)
+
+
+def keep_what_was_opened() -> AbstractContextManager[None]:
+    """A reader goes on with the places of the columns in the file as it was opened."""
+    return patched(OpenedFile, read=lambda self, work: work(self._file))
 
 
 def trust_a_replaced_object() -> AbstractContextManager[None]:
@@ -610,6 +616,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
             rule="B4 11",
         ),
         Mutant("run-read-unchecked", "the checksum of a row group is not compared", read_without_checksum, rule="§5a"),
+        Mutant("keep-what-was-opened", "a file that is intact again stays damaged", keep_what_was_opened, rule="§5a"),
         Mutant("trust-a-replaced-object", "the object of another run is read", trust_a_replaced_object, rule="B4 6"),
         Mutant("cache-by-topic", "a cached row group is that of a topic, not of a run", cache_by_topic, rule="B4 6"),
         Mutant("log-dropped-unread", "the log goes for a run that the store has lost", log_dropped_unread, rule="§5a"),

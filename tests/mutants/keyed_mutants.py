@@ -10,7 +10,7 @@ from typing import Any
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.archive import key_file, key_rows, key_store
 from viewstamp.archive.key_columns import KeyColumns
-from viewstamp.archive.key_rows import GroupRows, KeyFilter, KeyRunReader
+from viewstamp.archive.key_rows import GroupReader, GroupRows, KeyFilter, KeyRunReader
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import keyed_reads
 from viewstamp.node.archivist import Archivist
@@ -143,11 +143,11 @@ def merge_in_a_full_log() -> AbstractContextManager[None]:
 def group_unverified() -> AbstractContextManager[None]:
     """Rows of a group are returned without a look at its checksum."""
 
-    def read_group(self: KeyRunReader, number: int) -> GroupRows:
+    def verified(self: KeyRunReader, groups: GroupReader, number: int) -> GroupRows:
         group = self.footer.groups[number]
-        return self._groups.read(number, group.begin, group.end)
+        return groups.read(number, group.begin, group.end)
 
-    return patched(KeyRunReader, read_group=read_group)
+    return patched(KeyRunReader, _verified=verified)
 
 
 def checksum_without_nulls() -> AbstractContextManager[None]:

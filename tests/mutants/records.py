@@ -1662,10 +1662,7 @@ RECORDS: tuple[Record, ...] = (
             "tests/node/test_host_changes.py::test_a_founder_begins_with_the_founders_and_an_added_node_asks_all_hosts"
         ),
     ),
-    Record(
-        "add-a-host-again",
-        Case("tests/streams/test_hosts.py::test_bad_records_are_refused_and_change_nothing"),
-    ),
+    Record("add-a-host-again", Case("tests/streams/test_hosts.py::test_bad_records_are_refused_and_change_nothing")),
     Record(
         "leave-without-a-request", Case("tests/streams/test_hosts.py::test_bad_records_are_refused_and_change_nothing")
     ),
@@ -1999,6 +1996,12 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "run-read-unchecked",
         Case("tests/node/test_archived.py::test_a_flipped_byte_anywhere_never_gives_another_record"),
+    ),
+    Record(
+        "keep-what-was-opened",
+        Case(
+            "tests/archive/test_opened.py::test_a_reader_that_was_opened_while_its_file_was_damaged_reads_the_intact_one[get]"
+        ),
     ),
     Record(
         "trust-a-replaced-object",

@@ -19,6 +19,7 @@ Modules
     `location.py`  which store a setting names
     `identity.py`  whether an object is the one that the catalogue means
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
+    `opened.py`    a file of a run that stays open: opened again before it is called damaged
     `ordered_run.py` the run of a stream, read by positions in the topic
     `row_columns.py` the rows of records as Arrow columns, one for each field of a schema
     `run_rows.py`  the typed columns of a run, and which of its row groups a condition needs

@@ -19,7 +19,7 @@ import json
 import struct
 from base64 import b64decode, b64encode
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, Protocol
 import msgpack
 
 from viewstamp.archive.identity import check_origin
+from viewstamp.archive.opened import OpenedFile
 from viewstamp.archive.run_file import damaged_run
 from viewstamp.errors import OutdatedCodeError
 from viewstamp.ids import GROUP_0, ClusterId, Position, RunId, TopicId
@@ -275,12 +276,17 @@ class KeyRunWriter:
 class KeyRunReader:
     """Reads the file of a run of keys, group by group. Blocking."""
 
-    def __init__(self, groups: GroupReader, name: str) -> None:
-        """Read the description. Raises CorruptionError, OutdatedCodeError."""
-        if groups.description is None:
-            raise damaged_run(name, "it has no description of a run of keys")
-        self.footer = KeyFooter.unpack(groups.description, name)
-        self._groups = groups
+    def __init__(self, open_file: Callable[[], GroupReader], name: str) -> None:
+        """Open the file and read its description. Raises CorruptionError, OutdatedCodeError."""
+
+        def opened() -> tuple[GroupReader, KeyFooter]:
+            groups = open_file()
+            if groups.description is None:
+                raise damaged_run(name, "it has no description of a run of keys")
+            return groups, KeyFooter.unpack(groups.description, name)
+
+        self._file = OpenedFile(opened)
+        self.footer = self._file.footer
         self._name = name
         self._starts = [group.start for group in self.footer.groups]
 
@@ -303,8 +309,11 @@ class KeyRunReader:
 
     def read_group(self, number: int) -> GroupRows:
         """Return a verified group. Raises CorruptionError."""
+        return self._file.read(lambda groups: self._verified(groups, number))
+
+    def _verified(self, groups: GroupReader, number: int) -> GroupRows:
         group = self.footer.groups[number]
-        rows = self._groups.read(number, group.begin, group.end)
+        rows = groups.read(number, group.begin, group.end)
         checksum = 0
         for piece in self._content(rows):
             checksum = crc32c(piece, checksum)

@@ -139,12 +139,7 @@ class KeyObjects:
         at = int(run.id), run.digest, number
         group = self._groups.get(at)
         if group is None:
-            try:
-                group = reader.read_group(number)
-            except BaseException:
-                self._readers.pop((int(run.id), run.digest), None)  # An intact copy may be put in its place.
-                raise
-            self._groups[at] = group
+            group = self._groups[at] = reader.read_group(number)
             self._groups_bytes += group.size
             while self._groups_bytes > _GROUPS_BYTES and len(self._groups) > 1:
                 _, dropped = self._groups.popitem(last=False)
@@ -165,7 +160,7 @@ class KeyObjects:
     def _open(self, run: ArchivedRun) -> KeyRunReader:
         """Open the object of a run, and compare its description with the catalogue. Raises CorruptionError."""
         name = run_name(self._cluster, run.id)
-        reader = KeyRunReader(self._keys.open(ObjectFile(self._store, name, run.size), name), name)
+        reader = KeyRunReader(lambda: self._keys.open(ObjectFile(self._store, name, run.size), name), name)
         reader.check_identity(self._cluster, run.id)
         footer = reader.footer
         found = content(footer.topic, footer.first, footer.end, footer.digest)

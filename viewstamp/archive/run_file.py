@@ -37,12 +37,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from hashlib import blake2b
 from io import RawIOBase
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from viewstamp.archive.columns import binary_array, load_arrow, number_array, rising
 from viewstamp.archive.identity import check_origin
+from viewstamp.archive.opened import OpenedFile
 from viewstamp.archive.run_rows import (
     ROW,
     RunRows,
@@ -365,19 +367,8 @@ class RunReader:
         """
         self._arrow = load_arrow()
         self._name = name
-        with reading_parquet(self._arrow, self._name):
-            self._file = self._arrow.parquet.ParquetFile(source)
-            packed = (self._file.metadata.metadata or {}).get(_KEY)
-        if packed is None:
-            raise damaged_run(name, "it has no description of a run")
-        self.footer = RunFooter.unpack(packed, name)
-        with reading_parquet(self._arrow, self._name):
-            schema = self._file.schema_arrow.remove_metadata()
-        rows = self.footer.rows
-        row_schema = None if rows is None else RowSchema.parse(rows.schema)
-        expected = _schema(self._arrow, row_schema, is_stream=bool(self.footer.order))
-        if schema != expected or self._file.num_row_groups != len(self.footer.groups):
-            raise damaged_run(name, "its columns or row groups are not those of its description")
+        self._file: OpenedFile[Any, RunFooter] = OpenedFile(partial(_open, self._arrow, source, name))
+        self.footer = self._file.footer
 
     def check_identity(self, cluster: ClusterId, run: RunId, group: GroupId = GROUP_0) -> None:
         """Check that the file is that of a run of a group of a cluster. Raises CorruptionError."""
@@ -444,41 +435,55 @@ class RunReader:
         Raises:
           CorruptionError: the file has changed.
         """
-        rows, group = self.footer.rows, self.footer.groups[number]
+        rows = self.footer.rows
         typed = None if rows is None else rows.groups[number]
         assert rows is not None, "the caller has looked"
         assert typed is not None, "the caller has looked"
         places = {field.name: at for at, field in enumerate(RowSchema.parse(rows.schema).fields)}
+        expected = [typed.base[BASE_COLUMNS.index(name)] for name in names]
+        expected += [typed.columns[places[name]].checksum for name in row_fields]
+        return self._file.read(lambda file: self._typed(file, number, names, row_fields, expected))
+
+    def _typed(
+        self, file: Any, number: int, names: Sequence[str], row_fields: Sequence[str], expected: list[int]
+    ) -> tuple[Any, list[Any]]:
+        group = self.footer.groups[number]
         with reading_parquet(self._arrow, self._name):
             paths = [*names, *(f"{ROW}.{name}" for name in row_fields)]
-            found = self._file.read_row_group(number, columns=paths, use_threads=False)
+            found = file.read_row_group(number, columns=paths, use_threads=False)
             found.validate(full=True)
             row = found[ROW].combine_chunks() if row_fields else None
             arrays = [] if row is None else [self._arrow.chunked_array([row.field(name)]) for name in row_fields]
             table = found.select(names)
             sums = [column_checksum(column) for column in (*table.columns, *arrays)]
-        expected = [typed.base[BASE_COLUMNS.index(name)] for name in names]
-        expected += [typed.columns[places[name]].checksum for name in row_fields]
         if sums != expected or any(len(each) != group.count for each in (*table.columns, *arrays)):
             raise damaged_run(self._name, f"its columns from position {group.first} on have another checksum")
         return table, arrays
 
     def _check_positions(self, number: int, group: RunGroup, order: RunOrder) -> None:
         """Check that the column with the global positions is that of the order. Raises CorruptionError."""
-        with reading_parquet(self._arrow, self._name):
-            found = self._file.read_row_group(number, columns=[GLOBAL], use_threads=False)[GLOBAL]
-            expected = number_array(self._arrow.int64(), group.count, [order.positions(group.first, group.count)])
-            is_equal = found.combine_chunks().equals(expected)
-        if not is_equal:
-            raise damaged_run(self._name, f"its global positions from position {group.first} on are not its order")
+        expected = number_array(self._arrow.int64(), group.count, [order.positions(group.first, group.count)])
+
+        def check(file: Any) -> None:
+            with reading_parquet(self._arrow, self._name):
+                found = file.read_row_group(number, columns=[GLOBAL], use_threads=False)[GLOBAL]
+                is_equal = found.combine_chunks().equals(expected)
+            if not is_equal:
+                raise damaged_run(self._name, f"its global positions from position {group.first} on are not its order")
+
+        self._file.read(check)
 
     def _group(self, number: int, group: RunGroup) -> Any:
+        return self._file.read(lambda file: self._verified(file, number, group))
+
+    def _verified(self, file: Any, number: int, group: RunGroup) -> Any:
+        """Return a row group as a table. Raises CorruptionError: it has another checksum."""
         with reading_parquet(self._arrow, self._name):
-            size = self._file.metadata.row_group(number).total_byte_size
+            size = file.metadata.row_group(number).total_byte_size
             rows = max(1, group.count * _PIECE_BYTES // max(1, size))
             pieces = []
             checksums = [0] * _STREAMS
-            for batch in self._file.iter_batches(rows, row_groups=[number], columns=[*BASE_COLUMNS], use_threads=False):
+            for batch in file.iter_batches(rows, row_groups=[number], columns=[*BASE_COLUMNS], use_threads=False):
                 # Now, because its bytes are in the cache of the processor still.
                 batch.validate(full=True)
                 piece = self._arrow.Table.from_batches([batch], _schema(self._arrow))
@@ -489,6 +494,22 @@ class RunReader:
         if table.num_rows != group.count or _checksum(checksums) != group.checksum:
             raise damaged_run(self._name, f"its records from position {group.first} on have another checksum")
         return table
+
+
+def _open(arrow: Any, source: BinaryIO | RawIOBase, name: str) -> tuple[Any, RunFooter]:
+    """Return a file as pyarrow reads it, and its description. Raises CorruptionError, OutdatedCodeError."""
+    with reading_parquet(arrow, name):
+        file = arrow.parquet.ParquetFile(source)
+        packed = (file.metadata.metadata or {}).get(_KEY)
+    if packed is None:
+        raise damaged_run(name, "it has no description of a run")
+    footer = RunFooter.unpack(packed, name)
+    with reading_parquet(arrow, name):
+        schema = file.schema_arrow.remove_metadata()
+    row_schema = None if footer.rows is None else RowSchema.parse(footer.rows.schema)
+    if schema != _schema(arrow, row_schema, is_stream=bool(footer.order)) or file.num_row_groups != len(footer.groups):
+        raise damaged_run(name, "its columns or row groups are not those of its description")
+    return file, footer
 
 
 class RunPart(NamedTuple):

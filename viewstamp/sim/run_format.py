@@ -85,23 +85,29 @@ class _KeyWriter:
 
 
 class _KeyReader:
+    """It keeps the places of the groups from its opening, as pyarrow does, and no checksum protects them."""
+
     def __init__(self, source: BinaryIO | RawIOBase, name: str) -> None:
         self._name = name
+        self._source = source
         data = source.read() or b""
         (size,) = _LENGTH.unpack(data[-_LENGTH.size :]) if len(data) >= _LENGTH.size else (0,)
         end = len(data) - _LENGTH.size - size
         self.description: bytes | None = data[end : -_LENGTH.size] if size and end >= 0 else None
-        self._data = data[: max(end, 0)]
+        self._places: list[tuple[int, int]] = []
+        at = _LENGTH.size
+        while at <= end:
+            (length,) = _LENGTH.unpack_from(data, at - _LENGTH.size)
+            self._places.append((at, length))
+            at += length + _LENGTH.size
 
     def read(self, number: int, begin: int, end: int) -> _KeyGroup:
-        at = 0
         try:
-            for _ in range(number):
-                at += _LENGTH.size + _LENGTH.unpack_from(self._data, at)[0]
-            (size,) = _LENGTH.unpack_from(self._data, at)
-            data = self._data[at + _LENGTH.size : at + _LENGTH.size + size]
+            at, size = self._places[number]
+            self._source.seek(at)
+            data = self._source.read(size) or b""
             return _KeyGroup([KeyRow(*row) for row in msgpack.unpackb(data)], data)
-        except (struct.error, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        except (LookupError, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
             raise damaged_run(self._name, f"group {number} cannot be read: {error!r}") from error
 
 
