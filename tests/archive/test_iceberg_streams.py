@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC
@@ -29,6 +32,10 @@ from viewstamp.client.stream_ranges import StreamRanges
 from viewstamp.errors import OutcomeUnknownError, RequestError, StorageError, TrimmedError, UnavailableError
 
 pytestmark = pytest.mark.slow
+
+SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
+KILLS = ["after table", "after file", "before catalogue", "after catalogue"]
+MORE_KILLS = ["before file", "before manifests", "after manifests", "before metadata", "after metadata"]
 
 _numbers = itertools.count(1)
 
@@ -165,6 +172,26 @@ def test_an_export_that_fails_between_files_and_commit_is_repeated(
         export(cluster, topic, place, until=15)
     assert export(cluster, topic, place).end == 41
     assert positions(place) == [*range(1, 41)]
+
+
+def test_a_kill_at_each_step_of_an_export_leaves_a_prefix_and_the_next_one_adds_each_record_once(
+    cluster: RunningCluster, topic: str, place: TablePlace
+) -> None:
+    before = [(record.position, record.stream, record.value) for record in records(cluster, topic)]
+    where = [topic, "--table", place.name, "--warehouse", str(place.directory), "--cluster", cluster.addresses]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-m", "tests.archive.dying_export"], **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        done = 0
+        for number, step in enumerate([*KILLS, *MORE_KILLS * SOAK, ""], 1):
+            process.stdin.write("\t".join([step, *where, *(["--until", str(4 * number)] if step else [])]) + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == ("9\n" if step else "0\n"), step
+            found = [(row["position"], row["stream"], row["value"]) for row in rows(place)]
+            assert found == before[: len(found)], step
+            done = 4 * number if step == "after catalogue" else done if step else len(before)
+            assert len(found) == done, step
 
 
 def test_of_two_exports_one_wins_and_the_other_adds_nothing(

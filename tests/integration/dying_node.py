@@ -6,8 +6,9 @@ It forks, so the imports are made once. At the end of its input it ends the node
 
 A step is ``JOB: PLACE``, or ``JOB: PLACE, worker PLACE``: the archive process is killed at the second place first, so
 that the node drops the run that it was writing. The job is ``dump``, ``merge`` or ``run`` for the runs that were
-prepared so, or ``any``. Places are ``RECORD proposed`` (one turn of the loop later), ``RECORD applied``, and ``CALL
-sent`` or ``CALL answered`` for the calls of the archive process. An empty step lets the node live.
+prepared so in group 0, ``stream`` for those of other groups, or ``any``. Places are ``RECORD proposed`` (one turn of
+the loop later), ``RECORD applied``, ``CALL sent`` or ``CALL answered`` for the calls of the archive process, and ``log
+trim begun`` or ``log trimmed`` when a group other than 0 deletes segments of its log. An empty step lets the node live.
 """
 
 from __future__ import annotations
@@ -22,20 +23,25 @@ from typing import Any
 
 import msgpack
 
+from tests.mutants.mutants import patched
 from tests.quick_rounds import quick_rounds
 from viewstamp.archive import pipe, run_process
+from viewstamp.ids import GROUP_0, Index
 from viewstamp.local.node_process import run_process as run_node_process
 from viewstamp.node.archivist import Archivist
+from viewstamp.node.snapshots import policy
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["ROUNDS"]
 
+FAST_LOG = {"_DROP_SECONDS": 0.1, "_IDLE_LOOK_SECONDS": 0.1}
+"""Archived records are deleted from the log soon."""
 ROUNDS = {"wait_seconds": 0.0, "dump_bytes": 2000, "range_bytes": 4000}
 """A run is due as soon as there are records, and a merge after some dumps; merges divide their range."""
 
 
 def main(file: str) -> None:
-    with quick_rounds(**ROUNDS):
+    with quick_rounds(**ROUNDS), patched(policy, **FAST_LOG):
         while line := sys.stdin.readline():
             child = os.fork()
             if not child:
@@ -80,7 +86,7 @@ def _install(step: str) -> None:
         elif name == place and wanted in (job, "any") and (workers or not of_worker):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    send, receive, propose = pipe.send, pipe.receive, Archivist._propose
+    send, receive, propose, trim = pipe.send, pipe.receive, Archivist._propose, policy.Snapshotter._trim
     calls: list[str] = []
 
     def sending(to: Any, fields: Any, pieces: Sequence[Any] = ()) -> None:
@@ -97,7 +103,7 @@ def _install(step: str) -> None:
         nonlocal job
         name = batch.kind.name
         if batch.kind is Kind.PREPARE_RUN:
-            job = "run"
+            job = "run" if self._group.id == GROUP_0 else "stream"
         elif batch.kind is Kind.PREPARE_KEYS:
             job = "merge" if msgpack.unpackb(batch.values()[0])["is_merge"] else "dump"
         asyncio.get_running_loop().call_soon(reach, f"{name} proposed")
@@ -105,6 +111,17 @@ def _install(step: str) -> None:
         reach(f"{name} applied")
         return result
 
+    async def trimming(self: policy.Snapshotter, end: Index) -> None:
+        if "/groups/" not in self._wal.directory:
+            await trim(self, end)
+            return
+        before = self._wal.first_index
+        reach("log trim begun")
+        await trim(self, end)
+        if self._wal.first_index > before:
+            reach("log trimmed")
+
+    _set(policy.Snapshotter, _trim=trimming)
     _set(run_process, send=sending, receive=receiving)
     _set(Archivist, _propose=proposing)
 
