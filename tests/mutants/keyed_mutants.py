@@ -11,6 +11,7 @@ from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.archive import key_file, key_rows, key_store
 from viewstamp.archive.key_columns import KeyColumns
 from viewstamp.archive.key_rows import GroupReader, GroupRows, KeyFilter, KeyRunReader
+from viewstamp.errors import UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import keyed_reads
 from viewstamp.node.archivist import Archivist
@@ -48,6 +49,19 @@ def deletions_vanish() -> AbstractContextManager[None]:
 def tail_unread() -> AbstractContextManager[None]:
     async def catch_up(self: KeyedReads, view: KeyedView) -> None:
         self._table(view)
+
+    return patched(KeyedReads, _catch_up=catch_up)
+
+
+def log_is_a_run() -> AbstractContextManager[None]:
+    """A damaged log is reported as a damaged run of keys, which people have to put back."""
+    original = KeyedReads._catch_up
+
+    async def catch_up(self: KeyedReads, view: KeyedView) -> None:
+        try:
+            await original(self, view)
+        except UnavailableError as error:
+            raise error.__cause__ or error from error
 
     return patched(KeyedReads, _catch_up=catch_up)
 
@@ -247,6 +261,7 @@ KEYED_MUTANTS = {
         Mutant("keys-merge-in-a-full-log", "a full log waits for a merge", merge_in_a_full_log, rule="§10"),
         Mutant("keys-deletions-vanish", "a merge drops deletions of older keys", deletions_vanish, rule="B4 1"),
         Mutant("keys-tail-unread", "a get does not see the log", tail_unread, rule="§5a"),
+        Mutant("keys-log-is-a-run", "a damaged log is called a damaged run", log_is_a_run, rule="§5a"),
         Mutant("keys-read-stale", "a get sees the log as an earlier one did", read_stale, rule="§5a"),
         Mutant("keys-table-lost", "a dump takes later records from the table", table_beyond_the_dump, rule="§5a"),
         Mutant("keys-commit-unread", "a run of keys is committed without a look", commit_unread, rule="B4 2"),

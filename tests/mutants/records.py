@@ -2416,6 +2416,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "keys-tail-unread", Case("tests/node/test_keyed.py::test_the_table_is_rebuilt_from_the_log_after_a_restart")
     ),
+    Record("keys-log-is-a-run", Case("tests/node/test_keyed.py::test_a_damaged_log_is_no_damaged_run[1]")),
     Record(
         "keys-read-stale",
         Case("tests/node/test_keyed.py::test_a_get_sees_the_last_record_of_a_key_in_the_log_and_in_runs"),

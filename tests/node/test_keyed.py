@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.mutants import patched
+from tests.node.damage import flip, segments
 from tests.node.group import Group, wait_for
 from tests.node.test_archivist import Store
+from tests.node.test_catch_up import FORGETFUL
 from viewstamp.archive.key_store import KeyObjects
 from viewstamp.client.aio import Client
-from viewstamp.errors import CorruptionError, RequestError, StorageError, UnavailableError, UnknownTopicError
+from viewstamp.errors import (
+    CorruptionError,
+    RequestError,
+    StorageError,
+    UnavailableError,
+    UnknownTopicError,
+    ViewstampError,
+)
 from viewstamp.ids import NodeId
 from viewstamp.node import fitness, keyed_reads
 from viewstamp.node.archive_queries import ArchivedRun
@@ -292,6 +301,31 @@ async def test_a_damaged_run_is_named_and_read_again_when_it_is_mended(tmp_path:
         found = await client.get("prices", b"key 007")
         assert found is not None
         assert found.value == b"7" * 8
+
+
+@pytest.mark.parametrize("nodes", [3, 1])
+async def test_a_damaged_log_is_no_damaged_run(tmp_path: Path, nodes: int) -> None:
+    """The remedies differ: a node repairs its log from the others, and a run has to be put back, or the view ended."""
+    store = Store(tmp_path)
+    async with Group(tmp_path, nodes, run_stores=lambda _: store, archive_rounds=NEVER, core=FORGETFUL) as group:
+        await group.run()
+        client = group.client()
+        await keyed(client)
+        for number in range(40):
+            await client.append("prices", b"%d" % number * 2000, key=b"%d" % number)
+        leader = (await group.leader()).options.node
+        value = b"20" * 2000
+        [path] = [path for path in segments(tmp_path / leader) if value in path.read_bytes()]
+        flip(path, path.read_bytes().index(value))
+        if nodes == 1:
+            with pytest.raises(ViewstampError, match="the log cannot be read at index") as raised:
+                await group.nodes[NodeId("n1")].keyed.get("prices", b"39")
+            assert isinstance(raised.value, UnavailableError)
+            return
+        found = await client.get("prices", b"39")
+        assert found is not None
+        assert found.value == b"39" * 2000
+        assert group.journal.of("! starts again", node=leader)
 
 
 async def test_a_table_has_a_bound_and_says_so(tmp_path: Path) -> None:

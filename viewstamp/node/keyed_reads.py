@@ -15,6 +15,8 @@ record that was acknowledged before the get began. So does each answer of a scan
 | --- | --- |
 | a dump or a merge is committed in step 5, and the objects of the view are removed | the read begins again with the \
 new view. If the run is still committed, its object is missing: CorruptionError |
+| the node finds its log damaged in step 2 | UnavailableError, and never CorruptionError, whose remedy is to put back \
+an object. The node starts again and repairs its log from the others; the client asks the next leader |
 | the topic is trimmed in step 2 | only below its dumped end, so the read begins again |
 | this node lags behind, or leads no more | step 1 waits for a leader of now, so the answer is right all the same |
 | the store does not answer within a second | UnavailableError; the load goes on, and the next request finds it |
@@ -126,7 +128,7 @@ class KeyedReads:
 
         Raises:
           UnknownTopicError: there is no such topic. RequestError: it is not keyed, or holds a batch that no program can
-            read. UnavailableError: ask again. CorruptionError: the object of a run is damaged.
+            read. UnavailableError: ask again. CorruptionError: the object of a run of keys is damaged.
         """
         for attempt in range(_ATTEMPTS):
             view, generations = await self._begin(name)
@@ -194,6 +196,12 @@ class KeyedReads:
             except TrimmedError as error:
                 raise UnavailableError(
                     f"keys of topic {view.name!r} were dumped while they were being read", remedy="try again"
+                ) from error
+            except CorruptionError as error:
+                raise UnavailableError(
+                    f"the newest records of topic {view.name!r} cannot be read on {self._group.options.node}:"
+                    f" {error.message}",
+                    remedy="try again: the node repairs its log from the other members, if there are any",
                 ) from error
             batches = Batch.decode_all(b"".join(buffers))
             end = min(batches[-1].first_position + batches[-1].count, view.next_position)
