@@ -115,7 +115,8 @@ async def test_a_kill_at_each_step_of_the_archive_of_streams_keeps_each_record_a
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     assert await node.died() == "9", step
             except TimeoutError:
-                pytest.fail(f"the node does not come to {step!r}: {await client.status()}, {await list_runs(client)}")
+                runs = (await list_runs(client))[-3:]
+                pytest.fail(f"the node does not come to {step!r}: {await client.status()}, {runs}")
             finally:
                 for task in tasks:
                     task.cancel()
@@ -148,7 +149,10 @@ async def archive(client: Client, *, by_rounds: bool) -> None:
     """Switch the rounds on, or off and ask for runs again and again, until cancelled."""
     while True:
         with suppress(ViewstampError):
-            await client.configure_spread_topic(TOPIC, archive=by_rounds, timeout=PATIENCE_SECONDS)
+            delay = 0.0 if by_rounds else None
+            await client.configure_spread_topic(
+                TOPIC, archive=by_rounds, archive_delay_seconds=delay, timeout=PATIENCE_SECONDS
+            )
             if not by_rounds:
                 await client.archive_spread_topic(TOPIC, delay=0.0, timeout=PATIENCE_SECONDS)
         await asyncio.sleep(0.05)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from tests.mutants.mutants import patched
 from tests.node.group import PATIENCE_SECONDS, Journal, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
 from tests.node.test_archive_rounds import ROUNDS
-from tests.node.test_archived import quick
+from tests.node.test_archived import back_up, quick, store_in
 from tests.node.test_ordered_reads import ordered
 from tests.node.test_stream_topics import Spreading
 from tests.steady import clock_of_the_loop
@@ -26,6 +29,7 @@ from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import ClusterId, GlobalPosition, GroupId, Index, NodeId, Position, RunId, Term, TopicId
 from viewstamp.node.archive_queries import ArchivedRun, ArchiveQuery, RunsQuery
 from viewstamp.node.archived import ArchivedReads, LoadedRecords
+from viewstamp.node.archivist import Archivist
 from viewstamp.node.state_machine import TopicsQuery
 from viewstamp.streams import state
 from viewstamp.wire.batch import build_batch
@@ -333,3 +337,46 @@ async def test_deleted_records_of_streams_are_named_as_trimmed_and_their_files_a
             await wait_for(lambda: not files(), str)
             with pytest.raises(TrimmedError):
                 await read(client, last, end=last + 1)
+
+
+async def test_a_drill_reads_what_the_logs_have_of_archived_streams_and_says_what_it_does_not_compare(
+    tmp_path: Path,
+) -> None:
+    """Also the records of stream 1 that come before archived ones of stream 2 in the order, and are in the log only."""
+    source = Source(tmp_path)
+    with quick():
+        async with Spreading(tmp_path, 1, run_stores=lambda _: source) as group:
+            await group.run()
+            placed = await group.established("s1")
+            client = group.client()
+            await client.create_spread_topic("orders", 2)
+            await fill(client, 60)
+            await client.archive_spread_topic("orders", delay=0.0)
+            await drop(group, client, placed)
+            for stream in (1, 2, 1):
+                await client.append_many("orders", [b"value"] * 5, stream=stream, ordered=True)
+            archivist = group.nodes[NodeId("n1")].archivist_of(placed)
+            await wait_for_archive(archivist, "orders.2", 46)
+            store = store_in(tmp_path / "backup")
+            assert (await back_up(store, client)).archived == {"orders.1": 20, "orders.2": 45}
+    shown = await verify(store.where, "--output", "json")
+    drilled = json.loads(shown)["drill"]
+    assert drilled["differences"] == []
+    assert drilled["archived"] == {"orders.1": 20, "orders.2": 45}
+    assert drilled["records"]["orders"] == 10
+    assert "Not compared: these archived records" in await verify(store.where)
+
+
+async def verify(target: str, *options: str) -> str:
+    """Run the drill of a backup, which has to succeed; return what it prints."""
+    command = [sys.executable, "-m", "viewstamp", "backup", "verify", target, "--start", *options]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
+    printed = (await process.communicate())[0].decode()
+    assert process.returncode == 0, printed
+    return printed
+
+
+async def wait_for_archive(archivist: Archivist, name: str, end: int) -> None:
+    """Archive the records of a stream before a position, as soon as its group knows their global positions."""
+    while (await archivist.archive(name, end, 0))[0] < end:
+        pass

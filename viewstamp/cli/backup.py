@@ -253,7 +253,7 @@ def verify(
     if errors:
         raise errors[0]
     if drilled is not None:
-        _report_drill(drilled, chosen[-1], output)
+        _report_drill(drilled, output)
 
 
 def _drill(store: BackupStore, manifest: Manifest, actors: list[str], output: Output) -> DrillResult:
@@ -265,13 +265,13 @@ def _drill(store: BackupStore, manifest: Manifest, actors: list[str], output: Ou
         return drill(store, manifest, import_actors(entries), on_step=progress.begin, on_bytes=progress.add)
 
 
-def _report_drill(drilled: DrillResult, manifest: Manifest, output: Output) -> None:
+def _report_drill(drilled: DrillResult, output: Output) -> None:
     """Print the result of a drill; exit with 1 if there are differences."""
     if output is not Output.JSON:
-        from viewstamp.backup.manifest import archived_of
-
-        if archived_of(manifest.topics):
-            say("Archived records of topics without streams are not read, because the started node has no archive")
+        if drilled.archived:
+            say("Not compared: these archived records, because the started node has no archive. To compare them, run")
+            say("`viewstamp archive check` on the source; or restore the backup with --set archive.directory=DIR, or")
+            say("archive.url, start it, and run it there")
         rows: list[tuple[str, object]] = [(f"topic {name}", count) for name, count in drilled.records.items()]
         rows += [(f"actor {name}", count) for name, count in drilled.actors.items()]
         print_table(["started with", "records or instances"], rows)

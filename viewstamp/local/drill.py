@@ -24,14 +24,16 @@ from viewstamp.errors import ConfigError, TrimmedError
 from viewstamp.fork import FORK_RECORDS, judge_source
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
-from viewstamp.ids import GROUP_0, GroupId, Stream
+from viewstamp.ids import GROUP_0, GroupId, Position, Stream
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.restore import RestorePlan, restore_cluster
 from viewstamp.node.applier import Applier
+from viewstamp.node.placement_queries import SpreadTopic
 from viewstamp.node.replay import point_of
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.streams.joint_cut import contradictions
 from viewstamp.streams.machine import Streams
+from viewstamp.streams.state import State
 from viewstamp.terminal.loop import run_async
 from viewstamp.wal.offline import read_batches
 from viewstamp.wire.batch import Batch, Record
@@ -48,15 +50,30 @@ class DrillResult:
 
     ``is_state_compared``: whether the source's checksum of the state of group 0 is known and was computed by the same
     code of actors; those of the other groups are compared if they are known. ``records`` counts those that the started
-    node returned, by topic.
+    node returned, by topic. ``archived`` has the last archived position of each topic, and of each stream by its name,
+    up to which nothing was read, because the started node has no archive.
     """
 
     backup: str
     is_state_compared: bool = False
     records: dict[str, int] = field(default_factory=dict)
+    archived: dict[str, int] = field(default_factory=dict)
     sinks: int = 0
     actors: dict[str, int] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Ordered:
+    """The records of a topic with streams that have global positions and are not archived.
+
+    ``count`` is their number. From the global position ``start`` on no record of any stream is archived. ``streams``
+    has, by number, the records of each stream before that which are not archived: positions in the stream, half-open.
+    """
+
+    count: int = 0
+    start: int = 1
+    streams: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def drill(
@@ -141,11 +158,11 @@ def _compare_state(
             )
 
 
-def _compare_groups(directory: str, manifest: Manifest, result: DrillResult) -> dict[str, int]:
+def _compare_groups(directory: str, manifest: Manifest, result: DrillResult) -> dict[str, _Ordered]:
     """Compare the ends of the logs of all groups, and the order of group 0 with the streams.
 
     Returns:
-      The number of records with global positions by the name of their topic.
+      The records that the started node must return, by spread topic.
     """
     source = judge_source(RealDisk(), [directory], with_groups=True)
     ends = {group: each.end - FORK_RECORDS for group, each in source.logs.items()}
@@ -155,32 +172,44 @@ def _compare_groups(directory: str, manifest: Manifest, result: DrillResult) -> 
     groups = {group: plan.state for group, plan in plans.items() if plan is not None and plan.state is not None}
     home = groups.pop(GROUP_0)
     result.differences += contradictions(home, groups)
-    counts: dict[str, int] = {}
-    for spread in home.spread.topics.values():
-        streams = [
-            (Stream(group, stream_name(spread.name, number)), groups[group].names)
-            for number, group in enumerate(spread.groups, 1)
-            if group in groups
-        ]
-        counts[spread.name] = sum(
-            max(0, home.order.ordered_end(stream) - topic.first_position)
-            for stream, names in streams
-            if (topic := names.get(stream.name)) is not None
-        )
-    return counts
+    return {each.name: _ordered(home, groups, each, result) for each in home.spread.topics.values()}
+
+
+def _ordered(home: State, groups: Mapping[GroupId, State], spread: SpreadTopic, result: DrillResult) -> _Ordered:
+    """Return the records of a topic that the logs have, and note the archived ones in ``result``."""
+    found, begins = _Ordered(), dict[int, tuple[State, str, int]]()
+    for number, group in enumerate(spread.groups, 1):
+        name = stream_name(spread.name, number)
+        state = groups.get(group)
+        topic = state.names.get(name) if state is not None else None
+        if state is None or topic is None:
+            continue
+        begin = state.runs.archived_end(topic)
+        found.count += max(0, home.order.ordered_end(Stream(group, name)) - begin)
+        begins[number] = state, name, begin
+        if begin > topic.first_position:
+            result.archived[name] = begin - 1
+            run = state.runs.find(topic.id, begin - 1)
+            assert run is not None, "the last archived record is in a run"
+            assert run.content is not None, "the run is committed"
+            found.start = max(found.start, run.content.end_global)
+    if found.start > 1:
+        ends = {number: state.maps.first_from(name, found.start) for number, (state, name, _) in begins.items()}
+        found.streams = {number: (each[2], ends[number]) for number, each in begins.items() if each[2] < ends[number]}
+    return found
 
 
 async def _compare_answers(
     file: str,
     manifest: Manifest,
-    ordered: Mapping[str, int],
+    ordered: Mapping[str, _Ordered],
     actors: Actors,
     result: DrillResult,
     on_bytes: Callable[[int], None],
 ) -> None:
     """Start the node, and compare its answers with the description of the source.
 
-    ``ordered`` has the number of records with global positions by spread topic.
+    ``ordered`` has the records with global positions by spread topic.
     """
     cluster = LocalCluster.open(os.path.dirname(file))
     async with open_node(file, actors=actors), cluster.target.connect() as client:
@@ -213,7 +242,9 @@ async def _compare_topics(
         count = 0
         described = source.pop(topic.name, None)
         # Archived records may be in the files of the archive only, which this cluster does not have.
-        start = max(topic.first_position, (described or {}).get("archived_last", 0) + 1)
+        start = topic.first_position
+        if (last := (described or {}).get("archived_last", 0)) >= start:
+            result.archived[topic.name], start = last, Position(last + 1)
         async for batch in client.read_batches(topic.name, start):
             count += batch.count
             on_bytes(batch.size)
@@ -231,9 +262,9 @@ async def _compare_topics(
     result.differences += [f"topic {name} is missing" for name in source]
 
 
-async def _in_order(client: Client, topic: SpreadTopicInfo) -> AsyncGenerator[Record, None]:
+async def _in_order(client: Client, topic: SpreadTopicInfo, begin: int) -> AsyncGenerator[Record, None]:
     """Yield the records of a topic with streams, over positions that were lost before the backup was taken."""
-    start: int | None = None
+    start: int | None = begin if begin > 1 else None
     while True:
         try:
             async for record in client.read(topic.name, start):
@@ -247,17 +278,24 @@ async def _in_order(client: Client, topic: SpreadTopicInfo) -> AsyncGenerator[Re
 
 
 async def _compare_spread_topics(
-    client: Client, ordered: Mapping[str, int], result: DrillResult, on_bytes: Callable[[int], None]
+    client: Client, ordered: Mapping[str, _Ordered], result: DrillResult, on_bytes: Callable[[int], None]
 ) -> None:
-    """Read each topic with streams in its order. Records that had no position yet may have got one since."""
+    """Read each topic with streams in its order. Records that had no position yet may have got one since.
+
+    The order begins behind the archived records. What a stream has before that, and is not archived, is read by stream.
+    """
     topics = {topic.name: topic for topic in await client.list_spread_topics()}
-    for name, count in ordered.items():
+    for name, expected in ordered.items():
         found, last = 0, 0
-        async for record in _in_order(client, topics[name]):
+        for stream, (begin, end) in expected.streams.items():
+            async for record in client.read(name, begin, end=end, stream=stream):
+                found += 1
+                on_bytes(len(record.value))
+        async for record in _in_order(client, topics[name], expected.start):
             if record.position <= last:
                 result.differences.append(f"topic {name} returns position {record.position} after {last}")
             found, last = found + 1, int(record.position)
             on_bytes(len(record.value))
         result.records[name] = found
-        if found < count and not topics[name].retain_seconds:
-            result.differences.append(f"topic {name} returns {found} of {count} records in its order")
+        if found < expected.count and not topics[name].retain_seconds:
+            result.differences.append(f"topic {name} returns {found} of {expected.count} records in its order")
