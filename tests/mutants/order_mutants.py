@@ -9,12 +9,12 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.client import balance
-from viewstamp.errors import RequestError
+from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.ids import GlobalPosition, GroupId, Index, NodeId, Position, Stream
 from viewstamp.node.order_queries import FirstFromQuery, StreamReportsQuery
 from viewstamp.node.ordering import Ordering
 from viewstamp.node.placement_queries import SpreadTopic, SpreadTopicsQuery
-from viewstamp.node.state_machine import Query
+from viewstamp.node.state_machine import Query, Result
 from viewstamp.node.stream_topics import StreamTopics, _record
 from viewstamp.streams import order, stream_map
 from viewstamp.streams.order import Order, _OrderedStream
@@ -41,6 +41,18 @@ def take_shrunk() -> AbstractContextManager[None]:
         return original(self, batch, topics)
 
     return patched(Order, apply=apply)
+
+
+def order_again_at_once() -> AbstractContextManager[None]:
+    """An ORDER that is refused is made again at once, as long as it is refused."""
+    original = Ordering._note_refusal
+
+    def note(self: Ordering, what: str, result: Result | ViewstampError) -> None:
+        original(self, what, result)
+        if what == "ORDER" and isinstance(result, ViewstampError):
+            self._propose_order()
+
+    return patched(Ordering, _note_refusal=note)
 
 
 def skip_a_position() -> AbstractContextManager[None]:
@@ -281,6 +293,7 @@ ORDER_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
         ("order-takes-shrunk", "a report that shrank moves the ordered end back", take_shrunk),
+        ("order-again-at-once", "an ORDER that is refused is made again without a pause", order_again_at_once),
         ("order-skips-a-position", "a global position is given to no record", skip_a_position),
         ("forget-what-is-ordered", "group 0 forgets runs that no CONTEXT has", forget_what_is_ordered),
         ("forget-a-part", "group 0 forgets a run of which a CONTEXT has a part", forget_a_part),

@@ -13,11 +13,13 @@ from viewstamp.client import archived_ranges, stream_ranges
 from viewstamp.client.merge import Merge, Piece
 from viewstamp.client.spread_reader import StreamPart
 from viewstamp.client.stream_ranges import Place, StreamRange, StreamRanges
-from viewstamp.errors import PeerError, TrimmedError
+from viewstamp.errors import PeerError, RequestError, TrimmedError
 from viewstamp.ids import GlobalPosition, Position
 from viewstamp.node import ordered_reads
 from viewstamp.node.order_queries import Cover, OrderTail
+from viewstamp.node.placement_queries import SpreadTopicQuery
 from viewstamp.node.reading import Reading
+from viewstamp.node.service import Caller
 from viewstamp.streams import state
 from viewstamp.streams.cover import cover
 from viewstamp.streams.stream_map import StreamMap
@@ -126,6 +128,18 @@ def send_large_batches_ahead() -> AbstractContextManager[None]:
     return patched(ordered_reads, _read=read)
 
 
+def refuse_added_streams() -> AbstractContextManager[None]:
+    """A node refuses a stream that the state of group 0 does not have here, although that may lag."""
+    original = ordered_reads._cover
+
+    def cover_of(caller: Caller, asked: ReadOrdered, home: Reading, own: Reading) -> Cover | None:
+        if asked.stream > len(home.query_now(SpreadTopicQuery(asked.name)).groups):
+            raise RequestError(f"there is no stream {asked.stream}", remedy="name another one")
+        return original(caller, asked, home, own)
+
+    return patched(ordered_reads, _cover=cover_of)
+
+
 def range_without_count() -> AbstractContextManager[None]:
     """A range is read although its streams have fewer records than it has positions."""
     original = stream_ranges.divide
@@ -230,6 +244,11 @@ READER_MUTANTS = {
             "send-large-batches-ahead",
             "a node sends a large batch of each stream, also if the reader needs another one first",
             send_large_batches_ahead,
+        ),
+        (
+            "refuse-added-streams",
+            "a node refuses to read a stream that its state of group 0 does not have yet",
+            refuse_added_streams,
         ),
         ("range-without-count", "a range is read although positions of it are missing", range_without_count),
         ("skip-trimmed-places", "a range begins behind its trimmed records", skip_trimmed_places),

@@ -1398,6 +1398,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_order.py::test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants"),
     ),
     Record(
+        "order-again-at-once",
+        Case("tests/node/test_ordering.py::test_an_order_that_is_refused_at_once_is_made_again_in_the_next_round_only"),
+    ),
+    Record(
         "order-skips-a-position",
         Case("tests/streams/test_order.py::test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants"),
     ),
@@ -1815,6 +1819,10 @@ RECORDS: tuple[Record, ...] = (
         Case(
             "tests/node/test_ordered_reads.py::test_large_batches_are_read_one_at_a_time_and_what_was_trimmed_is_named"
         ),
+    ),
+    Record(
+        "refuse-added-streams",
+        Case("tests/node/test_ordered_reads.py::test_a_node_that_does_not_know_an_added_stream_yet_waits_for_it"),
     ),
     Record(
         "range-without-count",

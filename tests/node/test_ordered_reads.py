@@ -13,12 +13,14 @@ from tests.node.test_stream_topics import Spreading
 from viewstamp.client.aio import Client
 from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
+from viewstamp.client.streams import StreamCalls
 from viewstamp.errors import RequestError, TrimmedError
 from viewstamp.ids import GlobalPosition, NodeId, Position, TopicId
 from viewstamp.node import ordered_reads
 from viewstamp.node.order_queries import Cover
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.ordering import GlobalRun
+from viewstamp.wire.spread_requests import ReadOrdered
 
 
 async def ordered(client: Client, topic: str, records: int) -> SpreadTopicInfo:
@@ -96,6 +98,25 @@ async def test_a_reader_waits_for_records_too_while_the_order_is_ahead_of_them_h
         await asyncio.wait_for(both[0], 60)
         assert not both[1].done(), "nothing was ordered"
         both[1].cancel()
+
+
+async def test_a_node_that_does_not_know_an_added_stream_yet_waits_for_it(tmp_path: Path) -> None:
+    """Its log of group 0 ends before the record that adds it, and the client knows it from another node."""
+    async with Spreading(tmp_path, 1) as group:
+        await group.run()
+        placed = await group.established("s1")
+        client = group.client()
+        await client.create_spread_topic("orders", 1)
+        calls = StreamCalls(client._runtime, client._options, client._groups)
+        request = ReadOrdered(name="orders", stream=2, position=1, needed=0, bytes_max=1000, wait=60.0)
+        with client._groups.call(placed) as parts:
+            early = asyncio.ensure_future(calls.ask(parts, request, seconds=60.0, wait=60.0))
+            waits = group.nodes[NodeId("n1")].order_waits
+            await wait_for(lambda: early.done() or placed in waits._looking, group.journal.tail)
+            await client.add_stream("orders")
+            await client.append("orders", b"b1", stream=2)
+            _, frame = await early
+        assert frame.body["runs"] == [[1, 1, 1]]
 
 
 async def test_large_batches_are_read_one_at_a_time_and_what_was_trimmed_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId, Stream
 from viewstamp.node import Node
 from viewstamp.node.order_queries import MissingRunsQuery, OrderStatusQuery, StreamReportsQuery
 from viewstamp.node.ordering import Ordering
+from viewstamp.node.placement_queries import SealableQuery
 from viewstamp.node.state_machine import TopicQuery
+from viewstamp.streams.order import Order
 from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind
@@ -137,6 +139,35 @@ async def test_a_context_that_is_refused_is_logged_once_and_made_again(tmp_path:
             await group.append(one, 2)
             await wait_for(lambda: "a CONTEXT that does not fit" in group.journal.tail(), group.journal.tail)
         await group.has_order({one: 3})
+
+
+async def test_an_order_that_is_refused_at_once_is_made_again_in_the_next_round_only(tmp_path: Path) -> None:
+    """For example because the log is full. A stream that is to be sealed waits for it."""
+    refused: list[Batch] = []
+
+    def refuse(_: Order, batch: Batch, __: Any) -> bool:
+        refused.append(batch)
+        raise RequestError("an ORDER that does not fit")
+
+    async with Ordered(tmp_path, 1) as group:
+        await group.run()
+        await group.established("s1")
+        client, node = group.client(), group.nodes[NodeId("n1")]
+        await client.create_spread_topic("orders", 2)
+        await client.append("orders", b"x", stream=1)
+        with patched(Order, check=refuse):
+            await client.append("orders", b"y", stream=1)
+            await client.seal_stream("orders", 1)
+
+            def is_sealable() -> bool:
+                return bool(refused and node.machine.query(SealableQuery(node.ordering._reports.values())))
+
+            await wait_for(is_sealable, group.journal.tail)
+            begun, before = node.ordering._rounds, len(refused)
+            await wait_for(lambda: node.ordering._rounds > begun + 1, group.journal.tail)
+            assert len(refused) - before <= 8, "it is made again and again"
+        while not (await client.describe_spread_topic("orders")).closed[0].end:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # A client has no event for a stream that has ended.
 
 
 def reported(stream: Stream, end: int = 9) -> list[StreamReport]:

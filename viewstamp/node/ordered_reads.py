@@ -9,6 +9,7 @@ the records, when any record is.
 | the state of group 0, or of the stream's group, lags here | less is sent, and ``known_to`` says so; a record that is \
 needed and does not come in time is refused, so that the client asks another node |
 | the state of group 0 lacks the topic, or that of the group the stream | UnknownTopicError; the client asks again |
+| the state of group 0 has the topic, and lacks the stream, because it was added since | as a state that lags |
 | the stream is removed in the state of group 0 | all its records were trimmed; the answer says so without the group |
 | the group has dropped the stream, and the state of group 0 here has it still | as a state that lags |
 | records are trimmed while they are read | the cover is computed again, from the states after the trim |
@@ -90,8 +91,10 @@ def _cover(caller: Caller, asked: ReadOrdered, home: Reading, own: Reading) -> C
       RequestError: the topic has no such stream in this group.
     """
     topic = home.query_now(SpreadTopicQuery(asked.name))
-    group = topic.groups[asked.stream - 1] if asked.stream <= len(topic.groups) else None
-    if group is None or caller.service.groups.get(group) is not caller.group:
+    if asked.stream > len(topic.groups):
+        return None
+    group = topic.groups[asked.stream - 1]
+    if caller.service.groups.get(group) is not caller.group:
         raise RequestError(
             f"topic {asked.name!r} has no stream {asked.stream} in the group of this connection; nothing was read",
             remedy="send the request on a connection whose HELLO names the group of the stream",

@@ -407,6 +407,9 @@ class Ordering:
         def answer(result: Result | ViewstampError) -> None:
             self._is_ordering = False
             self._note_refusal("ORDER", result)
+            if isinstance(result, ViewstampError):  # It may be refused at once, so only the next round repeats it.
+                self._awaiting |= names
+                return
             if sealable:
                 self._propose_order()  # Their records may be ordered now, so that they can be sealed.
             self._order_awaited(names)
