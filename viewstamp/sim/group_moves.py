@@ -57,6 +57,12 @@ class GroupMoves:
         return self._task is not None and self._task.done()
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Number of changes that were acknowledged, by their kinds."""
+        kinds = [kind for kind, _, _ in self.done]
+        return {f"{kind}-host": kinds.count(kind) for kind in ("add", "remove")}
+
+    @property
     def unlike(self) -> str:
         """Return how the members of a group differ from its hosts; "" = nowhere."""
         for placed in self._placed():

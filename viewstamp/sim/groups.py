@@ -517,8 +517,10 @@ class GroupPlacer:
                 if not member.is_up or member.node is None:
                     continue
                 closed = member.machine.query(SpreadTopicQuery(SPREAD)).closed_stream(number)
-                hosted = member.group(spread.group_of(number))
-                is_sealed = hosted is None or hosted.machine.query(SealedStreamQuery(spread.topic_of(number)))
+                hosted, name = member.group(spread.group_of(number)), spread.topic_of(number)
+                is_sealed = hosted is None or hosted.machine.query(SealedStreamQuery(name))
+                if closed is not None and closed.gone and hosted is not None:
+                    is_sealed |= name not in topic_names(hosted)  # Removed before its group has created it.
                 if closed is not None and (closed.gone > 0) is not (number in self.removed):
                     return f"{member.name} has {closed}, and the streams {self.removed} were removed"
                 if closed is None or not closed.end or not is_sealed:

@@ -15,13 +15,14 @@ from viewstamp.sim.checkers.replicas import check_replicas, check_states
 from viewstamp.sim.checkers.sinks import check_sinks
 from viewstamp.sim.ending import contents_of, history_of, journals_of
 from viewstamp.sim.faults import Faults
+from viewstamp.sim.group_moves import GroupMoves
 from viewstamp.sim.groups import PlacedGroups
 from viewstamp.sim.history import Operation
 from viewstamp.sim.keyed import KeyedClients
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.notices import Notices
 from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
-from viewstamp.sim.swarm import KEYED_TOPIC, Swarm, draw_swarm, with_archives, with_groups, with_keyed
+from viewstamp.sim.swarm import KEYED_TOPIC, Swarm, draw_swarm, with_archives, with_groups, with_keyed, with_moves
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.workload import Workload
@@ -37,6 +38,8 @@ _TOKENS_CHANCE = 0.2
 """The share of seeds with access control, if the swarm is drawn and no majority loses acknowledged records."""
 _GROUPS_CHANCE = 0.3
 """The share of seeds with placed groups, of those with a drawn swarm that allows them: one of eight of all."""
+_MOVES_CHANCE = 0.5
+"""The share of those with placed groups whose members change."""
 _ARCHIVES_CHANCE = 0.25
 """The share of seeds with an archive, of those with a drawn swarm that allows it: one of seven of all."""
 _KEYED_CHANCE = 0.15
@@ -107,6 +110,9 @@ def run_seed(
         groups = loop.entropy("groups")
         if groups.random() < _GROUPS_CHANCE:
             swarm = with_groups(swarm, groups)
+        moves_of = loop.entropy("moves of the swarm")
+        if moves_of.random() < _MOVES_CHANCE:
+            swarm = with_moves(swarm, moves_of)
         archives_of = loop.entropy("archives of the swarm")
         if archives_of.random() < _ARCHIVES_CHANCE:
             swarm = with_archives(swarm, archives_of)
@@ -118,21 +124,30 @@ def run_seed(
     workload = Workload(world, world.loop.entropy("workload"))
     faults = Faults(world, world.loop.entropy("faults"))
     placed = (
-        PlacedGroups(world, swarm.placed, cancels=swarm.cancels, streams=2 * swarm.placed, changes=True)
+        PlacedGroups(
+            world,
+            swarm.placed,
+            cancels=swarm.cancels,
+            streams=2 * swarm.placed,
+            changes=True,
+            founders=swarm.founders,
+        )
         if swarm.placed
         else None
     )
+    moves = GroupMoves(world, placed.placer) if placed is not None and swarm.moves else None
     archives = Archives(world, workload.topics) if swarm.archives else None
     keyed = KeyedClients(world) if swarm.keyed else None
     invariant = detail = ""
     is_judged = False
     try:
-        is_judged = _run(world, workload, faults, placed, archives, keyed, steps)
+        is_judged = _run(world, workload, faults, placed, moves, archives, keyed, steps)
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
         invariant, detail = f"no {type(error).__name__}", f"{error} {getattr(error, '__notes__', '')} {_where(error)}"
-    counts = {kind: count for each in (archives, keyed) if each is not None for kind, count in each.counts.items()}
+    others = [each.counts for each in (moves, archives, keyed) if each is not None]
+    counts = {kind: count for each in others for kind, count in each.items()}
     verdict = SeedVerdict(
         seed=seed,
         steps=steps,
@@ -162,6 +177,7 @@ def _run(
     workload: Workload,
     faults: Faults,
     placed: PlacedGroups | None,
+    moves: GroupMoves | None,
     archives: Archives | None,
     keyed: KeyedClients | None,
     steps: int | None,
@@ -177,6 +193,8 @@ def _run(
         notices.start()
     if placed is not None:
         placed.start()
+    if moves is not None:
+        moves.start()
     if archives is not None:
         archives.start()
     if keyed is not None:
@@ -192,6 +210,8 @@ def _run(
     faults.operator.finish()
     if placed is not None:
         placed.stop()
+    if moves is not None:
+        moves.stop()
     if archives is not None:
         archives.stop(lambda: workload.is_done)
     if keyed is not None:
@@ -205,6 +225,7 @@ def _run(
                 workload.is_done
                 and faults.operator.is_done
                 and (placed is None or placed.is_done)
+                and (moves is None or (moves.is_done and not moves.unlike))
                 and (archives is None or archives.is_done)
                 and (keyed is None or keyed.is_done)
             )
@@ -216,6 +237,8 @@ def _run(
     loop.check()
     if placed is not None:
         placed.check()
+    if moves is not None:
+        moves.check()
     if archives is not None:
         archives.check()
     if keyed is not None:

@@ -22,6 +22,7 @@ __all__ = [
     "with_archives",
     "with_groups",
     "with_keyed",
+    "with_moves",
     "without_faults",
 ]
 
@@ -77,7 +78,11 @@ class Swarm:
     placed: int = 0
     """Number of groups that a client places while the run goes on, beside ``groups`` ..."""
     cancels: bool = False
-    """... and whether it cancels each once, as soon as it is placed."""
+    """... and whether it cancels each once, as soon as it is placed ..."""
+    founders: int = 0
+    """... and the number of members that found each, at random; 0 = all."""
+    moves: bool = False
+    """Whether an operator adds members to these groups and removes others (``group_moves.py``)."""
     archives: bool = False
     """Whether an operator archives the topics ..."""
     archive_bucket: bool = False
@@ -223,6 +228,12 @@ def with_groups(swarm: Swarm, entropy: random.Random) -> Swarm:
     if swarm.sync_seconds or "members" in swarm.faults:
         return swarm
     return replace(swarm, placed=number, cancels=cancels)
+
+
+def with_moves(swarm: Swarm, entropy: random.Random) -> Swarm:
+    """Return the swarm with changes of the members of its placed groups, if it has any and more than one node."""
+    founders = entropy.randint(1, swarm.nodes)
+    return replace(swarm, moves=True, founders=founders) if swarm.placed and swarm.nodes > 1 else swarm
 
 
 def with_archives(swarm: Swarm, entropy: random.Random) -> Swarm:
