@@ -42,7 +42,7 @@ def ticket(*, held: int, is_open: bool = True) -> Ticket:
     """Return an append in a batch that takes 1,000 bytes."""
     batch: OpenBatch[Any] = OpenBatch(TopicId(1))
     batch.bytes, batch.bytes_max, batch.is_open = held, 1000, is_open
-    made = Ticket("orders.1", 100, None, lambda: None)  # type: ignore[arg-type]  # its future is not looked at
+    made = Ticket("orders.1", 100, None, lambda _: None)  # type: ignore[arg-type]  # its future is not looked at
     made.batch = batch
     return made
 

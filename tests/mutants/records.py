@@ -1140,7 +1140,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "hold-many-objects",
-        Case("tests/client/test_spread_appends.py::test_an_append_in_flight_holds_few_objects[None-None-False]"),
+        Case("tests/client/test_spread_appends.py::test_an_append_in_flight_holds_few_objects[headers-False]"),
     ),
     Record(
         "keep-timeouts",

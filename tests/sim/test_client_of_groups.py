@@ -13,7 +13,7 @@ from tests.sim.leaders import leader_of
 from tests.sim.test_groups import CALM, PlacedWorld
 from viewstamp.client import groups as client_groups
 from viewstamp.client.aio import Client
-from viewstamp.client.appends import Records
+from viewstamp.client.append import TopicAppend
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import Outcome, Receipt
@@ -52,8 +52,9 @@ class Caller:
 
     async def append(self, group: GroupId, value: bytes, timeout: float | None = None) -> Receipt:
         with self.client._groups.call(group) as parts:
-            ticket = parts.appends.begin(self.topic(group), Records.of([value]), timeout)
-            receipt: Receipt = await parts.appends.end(ticket)
+            append = TopicAppend(parts.sender, asyncio.get_running_loop().create_future(), self.topic(group), [value])
+            parts.appends.begin(append, append.topic, timeout)
+            receipt: Receipt = await parts.appends.end(append)
             return receipt
 
     async def append_all(self, group: GroupId, answers: Answers) -> None:

@@ -15,7 +15,8 @@ from tests.client.cluster import Act, Cluster, Refuse
 from tests.in_thread import InThread
 from tests.trio.late import late_error, until
 from viewstamp.client import Attempt, ClientOptions, Receipt, SinkCommit
-from viewstamp.client.appends import Records
+from viewstamp.client.append import TopicAppend
+from viewstamp.client.group import GroupParts
 from viewstamp.errors import (
     ClosedError,
     ConfigError,
@@ -317,14 +318,20 @@ def test_the_outcome_of_a_session_that_has_ended_is_expired(peers: Peers) -> Non
 def test_the_parts_for_another_group_end_when_they_are_not_used(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("viewstamp.client.groups.IDLE_SECONDS", 0.2)
 
+    async def appended(client: Client, parts: GroupParts, value: bytes) -> Receipt:
+        append = TopicAppend(parts.sender, client._runtime.create_future(), "orders", [value])
+        parts.appends.begin(append, "orders")
+        receipt: Receipt = await parts.appends.end(append)
+        return receipt
+
     async def test(client: Client) -> None:
         with client._groups.call(GroupId(7)) as parts:
-            assert (await parts.appends.end(parts.appends.begin("orders", Records.of([b"second"])))).position == 2
+            assert (await appended(client, parts, b"second")).position == 2
         await until(lambda: list(client._groups._parts) == [GROUP_0])
         assert parts.pool.preferred is None
         peers.call(peers.held.groups.clear)
         with client._groups.call(GroupId(7)) as parts:
-            assert (await parts.appends.end(parts.appends.begin("orders", Records.of([b"third"])))).position == 3
+            assert (await appended(client, parts, b"third")).position == 3
         assert (await client.append("orders", b"fourth")).position == 4
 
     run(peers, test)

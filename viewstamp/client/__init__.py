@@ -13,8 +13,8 @@ The modules, from the bottom up:
     ``pool.py`` has all connections of a client, and the search for the leader.
   * ``router.py`` sends a request to any node, to one member or to the leader, until it is answered.
   * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
-  * ``appends.py`` has the appends to the topics of one group. ``group.py`` composes the parts for one group, and
-    ``groups.py`` has those of all groups that the client uses.
+  * ``append.py`` is one append, and ``appends.py`` has those to the topics of one group. ``group.py`` composes the
+    parts for one group, and ``groups.py`` has those of all groups that the client uses.
   * ``stream_choice.py`` chooses the stream of records of a spread topic, and ``stream_routes.py`` finds these topics.
     ``staged_parts.py``: what an attempt of a sink stages for them.
     ``stream_moves.py`` moves the appends to a stream that was sealed; ``lost_streams.py`` gives a stream up, and

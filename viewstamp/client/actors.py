@@ -448,7 +448,7 @@ done. The owners are read, and the call is sent to the group of the instance |
         name = ticket_name(method.actor)
         future: Waiter = self._runtime.create_future()
 
-        def act() -> OpenBatch[Waiter] | None:
+        def act(_: Ticket) -> OpenBatch[Waiter] | None:
             described = queue.interfaces[name]
             if described.spread is not None and parts.group == GROUP_0:
                 self._spread[method.actor] = described.spread

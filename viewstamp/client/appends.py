@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any
 
-from viewstamp.client.batches import Headers, OpenBatch, record_size
-from viewstamp.client.checks import as_bytes, as_headers, read_receipt, read_results
-from viewstamp.client.results import DURABILITY, Decided, Outcome, Receipt, receipts_of, result_or_error
+from viewstamp.client.append import TopicAppend
+from viewstamp.client.checks import read_receipt, read_results
+from viewstamp.client.results import DURABILITY, Decided, Outcome, receipts_of, result_or_error
 from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
-from viewstamp.client.send_queue import Ticket
-from viewstamp.client.sender import Sender, Waiter
+from viewstamp.client.sender import Sender
 from viewstamp.errors import (
     ClosedError,
     OutcomeToken,
@@ -23,36 +21,7 @@ from viewstamp.errors import (
 )
 from viewstamp.wire.requests import AskOutcome
 
-__all__ = ["Appends", "Records"]
-
-
-class Records(NamedTuple):
-    """The records of one append, checked."""
-
-    values: Sequence[bytes]
-    keys: Sequence[bytes | None]
-    headers: Sequence[Headers | None]
-    sizes: list[int]
-    """As ``record_size`` counts them."""
-
-    @classmethod
-    def of(
-        cls,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-    ) -> Self:
-        """Return copies that other code cannot change; None = no record has one.
-
-        Raises:
-          RequestError: something is not made of bytes.
-        """
-        none: list[None] = [None] * len(values)
-        keys, headers = none if keys is None else keys, none if headers is None else headers
-        values = [as_bytes(value, "a value") for value in values]
-        keys = [None if key is None else as_bytes(key, "a key") for key in keys]
-        copies = [as_headers(each) for each in headers]
-        return cls(values, keys, copies, list(map(record_size, values, keys, copies)))
+__all__ = ["Appends"]
 
 
 class Appends:
@@ -62,66 +31,22 @@ class Appends:
         self._runtime = runtime
         self._router = router
         self._sender = sender
-        self._queue = sender.queue
-        self._batches = sender.batches
 
-    def begin(
-        self,
-        topic: str,
-        records: Records,
-        timeout: float | None = None,
-        *,
-        atomic: bool = False,
-        expected_position: int = 0,
-        ordered: bool = False,
-    ) -> Ticket:
+    def begin(self, append: TopicAppend, topic: str, timeout: float | None = None) -> None:
         """Put records into a batch, or into the queue if they must wait. ``end`` or ``abandon`` must follow.
 
-        ``ordered``: the caller is going to ask for their global positions.
-
-        Appends to a topic have the order of these calls.
+        Appends to a topic have the order of these calls. ``topic`` is the name of the topic in this group.
         """
         self._router.start()
-        future: Waiter = self._runtime.create_future()
-        keys = list(records.keys) if any(key is not None for key in records.keys) else None
-        headers = list(records.headers) if any(records.headers) else None
-        size = sum(records.sizes)
+        append.name, append.sender = topic, self._sender
+        self._sender.admit(append, timeout)
 
-        def act() -> OpenBatch[Waiter]:
-            self._batches.check_sizes(records.sizes)
-            return self._batches.add_group(
-                self._queue.topics[topic],
-                list(records.values),
-                keys,
-                headers,
-                size,
-                future,
-                atomic=atomic,
-                expected_position=expected_position,
-                ordered=ordered,
-            )
-
-        ticket = Ticket(topic, size, future, act)
-        self._sender.admit(ticket, timeout)
-        return ticket
-
-    async def end(self, ticket: Ticket) -> Any:
+    async def end(self, append: TopicAppend) -> Any:
         """Wait for the receipt, or for all receipts if it is atomic. Cancelled: it is not sent, unless it was.
 
         Raises: as ``TopicAppends.append``.
         """
-        return await self._sender.answer(ticket)
-
-    def token_of(self, ticket: Ticket, receipt: Receipt, count: int) -> OutcomeToken:
-        """Return the token of records that are durable; ``receipt`` is that of the first one."""
-        batch = ticket.batch
-        assert batch is not None, "it was sent"
-        assert batch.receipt is not None, "and acknowledged"
-        return self._sender.session.token(batch, receipt.position - batch.receipt.first_position, count)
-
-    def abandon(self, ticket: Ticket) -> None:
-        """Give up an append. If it was not sent, it never is."""
-        self._sender.abandon(ticket)
+        return await self._sender.answer(append)
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
         """Find the outcome of records in a session of this group; as ``Groups.outcome``, which chooses the group."""

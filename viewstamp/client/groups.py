@@ -60,7 +60,7 @@ class Groups:
     @contextmanager
     def call(self, group: GroupId) -> Iterator[GroupParts]:
         """Return the parts for a group, which do not end during the call. Raises ClosedError."""
-        parts = self._parts.get(group) or self._begin(group)
+        parts = self.begin(group)
         parts.calls += 1
         try:
             yield parts
@@ -68,11 +68,15 @@ class Groups:
             parts.calls -= 1
             parts.idle_since = self._runtime.time()
 
-    def at_hand(self, group: GroupId) -> GroupParts | None:
-        """Return the parts for a group, for a call that is put into a batch at once; None = there are none.
+    def begin(self, group: GroupId) -> GroupParts:
+        """Return the parts for a group, for a call that is put into a batch or into a queue at once.
 
-        As long as something of them is unanswered they do not end.
+        As long as something of them waits or is unanswered they do not end. Raises ClosedError.
         """
+        return self.at_hand(group) or self._begin(group)
+
+    def at_hand(self, group: GroupId) -> GroupParts | None:
+        """Return the parts for a group, as :meth:`begin`; None = there are none."""
         parts = self._parts.get(group)
         if parts is not None:
             parts.idle_since = self._runtime.time()

@@ -34,7 +34,7 @@ class Ticket:
     __slots__ = ("act", "batch", "name", "size", "timer", "waiter")
 
     def __init__(
-        self, name: str, size: int, waiter: Future[Any], act: Callable[[], OpenBatch[Future[Any]] | None]
+        self, name: str, size: int, waiter: Future[Any], act: Callable[[Any], OpenBatch[Future[Any]] | None]
     ) -> None:
         self.name = name
         """The topic, or the actor as ``ticket_name`` returns it."""
@@ -43,7 +43,8 @@ class Ticket:
         self.waiter = waiter
         """The future of the caller."""
         self.act = act
-        """Puts it into a batch and returns that; None = nothing is to be sent. Raises ViewstampError if it is wrong."""
+        """Called with this ticket: puts it into a batch and returns that; None = nothing is to be sent. Raises
+        ViewstampError if it is wrong. One function may serve many tickets, because a closure for each costs time."""
         self.batch: OpenBatch[Future[Any]] | None = None
         """The batch that it joined; None = it is waiting."""
         self.timer: TimerHandle | None = None
@@ -141,7 +142,7 @@ class SendQueue:
             if ticket.waiter.done():
                 continue  # Cancelled, but its task has not run yet.
             try:
-                ticket.batch = ticket.act()
+                ticket.batch = ticket.act(ticket)
             except ViewstampError as error:
                 ticket.waiter.set_exception(error)
 

@@ -50,6 +50,7 @@ class Sender:
         self.on_sealed: Callable[[Waiter], None] = lambda waiter: None
         """Called with the future of each append that is fenced because its stream is sealed, in their order, before it
         gets the error."""
+        self.group = group
         self.queue = SendQueue(runtime, router, options.silence, self._fits, lambda waiter: self.on_sealed(waiter))
         self._runtime = runtime
         self._options = options
@@ -111,12 +112,12 @@ class Sender:
 
     def admit(self, ticket: Ticket, timeout: float | None) -> None:
         """Put a ticket into a batch, or into the queue. The first half of ``enter``."""
-        seconds = self._router.seconds(timeout)
+        seconds = self._options.timeout if timeout is None else self._router.seconds(timeout)
         has_to_wait = not self.queue.admits(ticket)
         if has_to_wait:
             self.queue.join(ticket)
         else:
-            ticket.batch = ticket.act()
+            ticket.batch = ticket.act(ticket)
         if seconds == math.inf or timeout is not None or has_to_wait:
             self.time(ticket, seconds)
 
@@ -131,11 +132,15 @@ class Sender:
         try:
             return await ticket.waiter
         except BaseException:
-            if ticket.waiter.cancelled():
-                self._give_up(ticket)
+            self.leave(ticket)
             raise
         finally:
             self.untime(ticket)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Forget the caller of a ticket if it was cancelled; an append that was not sent is never sent."""
+        if ticket.waiter.cancelled():
+            self._give_up(ticket)
 
     def untime(self, ticket: Ticket) -> None:
         """End the timeout of a ticket whose future is done. Idempotent."""
@@ -440,7 +445,7 @@ class Sender:
         # Retrieve the error, because the caller of an abandoned attempt does not.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-        def act() -> OpenBatch[Waiter]:
+        def act(_: Ticket) -> OpenBatch[Waiter]:
             return self.batches.add_block(self.queue.topics[topic], columns, attempt, future)
 
         ticket = Ticket(topic, columns.size, future, act)

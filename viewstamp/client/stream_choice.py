@@ -52,7 +52,9 @@ class StreamChoice:
         self._joined_bytes = 0
         """Bytes of such records that were given to the present stream."""
 
-    def choose(self, keys: Sequence[bytes | None], size: int, *, stream: int | None, expects_position: bool) -> int:
+    def choose(
+        self, keys: Sequence[bytes | None] | None, size: int, *, stream: int | None, expects_position: bool
+    ) -> int:
         """Return the stream of the records of one append, which take ``size`` bytes of a batch.
 
         Raises:
@@ -73,7 +75,7 @@ class StreamChoice:
                 remedy="name the stream too: append(..., stream=1, expected_position=...)",
             )
         chosen, first = stream, None
-        for key in keys:
+        for key in keys or ():
             if key is None:
                 continue
             of_key = topic.stream_of(slot_of(key, topic.slots))

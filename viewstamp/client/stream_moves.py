@@ -41,12 +41,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from viewstamp.client.append import Held, TopicAppend
 from viewstamp.client.groups import Groups
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
 from viewstamp.client.routing import closed_error
 from viewstamp.client.runtime import Runtime
-from viewstamp.client.stream_routes import Begun, Held, StreamRoutes
+from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.errors import StreamSealedError, UnavailableError, ViewstampError
 from viewstamp.wire.spread_requests import DescribeSpreadTopic
 
@@ -102,7 +103,7 @@ class StreamMoves:
         move = self._moves.get(topic)
         return move is not None and stream in move.streams
 
-    def hold(self, topic: str, stream: int, begin: Callable[[], Begun | Held]) -> Held:
+    def hold(self, topic: str, stream: int, begin: Callable[[], TopicAppend | Held]) -> Held:
         """Hold a new append to a stream that is moving. ``begin`` begins it, by the route of that time."""
         return Held(self._runtime.create_future(), begin, self._moves[topic].held, stream)
 
@@ -138,13 +139,13 @@ class StreamMoves:
             self._runtime.spawn(self._work(topic, move))
         return move
 
-    def hand_over(self, topic: str, stream: int, begin: Callable[[], Begun | Held]) -> Held:
+    def hand_over(self, topic: str, stream: int, begin: Callable[[], TopicAppend | Held]) -> Held:
         """Take over an append that was fenced because its stream is sealed."""
         move = self._begin(topic)
         self._stop(topic, move, {stream})
         return Held(self._runtime.create_future(), begin, move.moved, stream)
 
-    async def wait(self, held: Held, seconds: float) -> Begun | Held:
+    async def wait(self, held: Held, seconds: float) -> TopicAppend | Held:
         """Wait until an append has begun again; return or raise what that does.
 
         Cancelled: the append is given up; if it was not sent, it never is.

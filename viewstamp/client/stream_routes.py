@@ -17,97 +17,22 @@ A name is that of a topic or of a spread topic, and neither can be removed. So w
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
-from typing import Any
 
+from viewstamp.client.append import Held, TopicAppend
 from viewstamp.client.group import GroupParts
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import spread_topic_info
 from viewstamp.client.routing import Reaction, closed_error, copies, reaction
-from viewstamp.client.runtime import Future, Runtime
-from viewstamp.client.send_queue import Ticket
+from viewstamp.client.runtime import Runtime
 from viewstamp.client.stream_choice import StreamChoice
 from viewstamp.errors import PeerError, RequestError, UnknownTopicError, ViewstampError
 from viewstamp.ids import TopicId
 from viewstamp.wire.requests import DescribeTopic
 from viewstamp.wire.spread_requests import DescribeSpreadTopic
 
-__all__ = ["Begun", "Held", "StreamRoutes"]
-
-
-class Begun:
-    """An append that was put into a batch or into the queue of a group."""
-
-    __slots__ = ("_among", "again", "deadline", "moved", "parts", "stream", "ticket")
-
-    def __init__(
-        self,
-        parts: GroupParts,
-        ticket: Ticket,
-        stream: int = 0,
-        *,
-        again: Callable[[], Begun | Held] | None = None,
-        among: dict[Future[Any], Begun] | None = None,
-        deadline: float = math.inf,
-    ) -> None:
-        """Join ``among``, which has the appends that can begin again, by the futures of their tickets."""
-        self._among = among
-        if among is not None:
-            among[ticket.waiter] = self
-        self.parts = parts
-        self.ticket = ticket
-        self.stream = stream
-        """Of a spread topic, from 1 on; 0 = the topic has no streams."""
-        self.again = again
-        """Begins it again, if its stream is sealed; None = its caller has named the stream, or there is none."""
-        self.deadline = deadline
-        """The end of its caller's timeout on the clock of the runtime, if it does not move with the caller's frame."""
-        self.moved: Held | None = None
-        """The append, since its stream was found sealed."""
-
-    def forget(self) -> None:
-        """Begin it never again."""
-        if self._among is not None:
-            self._among.pop(self.ticket.waiter, None)
-
-    def abandon(self) -> None:
-        """Give up the append, because its caller has gone. If it was not sent, it never is."""
-        self.parts.appends.abandon(self.ticket)
-        self.forget()
-        if self.moved is not None:
-            self.moved.abandon()
-
-
-class Held:
-    """An append that waits: for the route of its topic, or for the end of its stream (``stream_moves.py``)."""
-
-    __slots__ = ("_among", "begin", "begun")
-
-    def __init__(
-        self,
-        begun: Future[Begun | Held],
-        begin: Callable[[], Begun | Held],
-        among: dict[Held, int],
-        stream: int = 0,
-    ) -> None:
-        """Join ``among``, which has those that wait for the same, in their order, each with its stream; 0 = unknown."""
-        self._among = among
-        among[self] = stream
-        self.begun = begun
-        """What ``begin`` has returned or raised."""
-        self.begin = begin
-        # Retrieve the error, because the caller may have gone.
-        begun.add_done_callback(lambda done: done.cancelled() or done.exception())
-
-    def abandon(self) -> None:
-        """Give up the append, because its caller has gone. If it was not sent, it never is."""
-        self._among.pop(self, None)
-        if not self.begun.done():
-            self.begun.cancel()
-        elif not self.begun.cancelled() and self.begun.exception() is None:
-            self.begun.result().abandon()  # It has begun in the turn in which its caller left.
+__all__ = ["StreamRoutes"]
 
 
 class StreamRoutes:
@@ -138,7 +63,7 @@ class StreamRoutes:
             return stream is None or stream <= choice.topic.streams
         return topic in self._home.sender.queue.topics
 
-    async def begin(self, topic: str, begin: Callable[[], Begun | Held], seconds: float) -> Begun | Held:
+    async def begin(self, topic: str, begin: Callable[[], TopicAppend | Held], seconds: float) -> TopicAppend | Held:
         """Call ``begin`` when the route of ``topic`` is known; return or raise what it does.
 
         Cancelled: the append is given up; if it was not sent, it never is.

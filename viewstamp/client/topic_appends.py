@@ -14,24 +14,21 @@ after another one of the topic has returned has higher ones, also in another str
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
-from viewstamp.client.appends import Records
-from viewstamp.client.batches import RECORD_COST, record_size
-from viewstamp.client.checks import as_whole, check_topic
+from viewstamp.client.append import Held, TopicAppend
+from viewstamp.client.batches import RECORD_COST
+from viewstamp.client.checks import as_bytes, as_headers, as_whole, check_topic
 from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.groups import Groups
 from viewstamp.client.results import Receipt, new_tuple
 from viewstamp.client.runtime import Future, Runtime
-from viewstamp.client.send_queue import Ticket
 from viewstamp.client.stream_moves import StreamMoves
-from viewstamp.client.stream_routes import Begun, Held, StreamRoutes
+from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.errors import (
-    OutcomeToken,
     OutcomeUnknownError,
     RequestError,
     StreamSealedError,
@@ -39,7 +36,6 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import Stream
-from viewstamp.wire.spreading import topic_of
 
 __all__ = ["TopicAppends"]
 
@@ -60,8 +56,9 @@ class TopicAppends:
         self._routes = routes
         self._positions = positions
         self._moves = moves
-        self._begun: dict[Future[Any], Begun] = {}
-        """The appends to streams that go on in another stream if theirs is sealed, by the futures of their tickets."""
+        self._begun: dict[Future[Any], TopicAppend] = {}
+        """The appends to streams that go on in another stream if theirs is sealed, by their futures."""
+        self._on_sealed = self._take_over  # One object for all groups.
         self._home = groups.group_0
         self._sender = self._home.sender
         self._queue = self._sender.queue
@@ -139,25 +136,19 @@ class TopicAppends:
                     if future.cancelled():
                         self._sender.gone(batch)
                     raise
-        elif (
-            topic in self._routes.spread
-            and (key is None or type(key) is bytes)
-            and headers is None
-            and expected_position is None
-            and stream is None
-            and type(value) is bytes
-            and (begun := self._begin_plain(topic, value, key, timeout, ordered=ordered)) is not None
-        ):
-            return await self._end_plain(begun, ordered=ordered)
-        receipt: Receipt = await self._append(
+        self._home.router.start()
+        append = TopicAppend(
+            self._sender,
+            self._runtime.create_future(),
             topic,
-            Records.of([value], [key], [headers]),
-            timeout,
-            atomic=False,
-            expected_position=expected_position,
-            stream=stream,
-            ordered=ordered,
+            (as_bytes(value, "a value"),),
+            None if key is None else (as_bytes(key, "a key"),),
+            None if not headers else (as_headers(headers),),
+            is_ordered=ordered,
+            expected_position=_as_expected(expected_position),
+            named=stream if stream is None else as_whole(stream, "a stream"),
         )
+        receipt: Receipt = await self._append(append, timeout)
         return receipt
 
     async def append_many(
@@ -201,208 +192,111 @@ class TopicAppends:
         if not values:
             await self._runtime.sleep(0)
             return []
-        receipts: list[Receipt] = await self._append(
-            topic,
-            Records.of(values, keys, headers),
-            timeout,
-            atomic=True,
-            expected_position=expected_position,
-            stream=stream,
-            ordered=ordered,
+        self._home.router.start()
+        values = [as_bytes(value, "a value") for value in values]
+        given = [None if key is None else as_bytes(key, "a key") for key in keys or ()]
+        copies = [as_headers(each) for each in headers or ()]
+        append = TopicAppend(
+            *(self._sender, self._runtime.create_future(), topic, values),
+            given if any(key is not None for key in given) else None,
+            copies if any(copies) else None,
+            is_atomic=True,
+            is_ordered=ordered,
+            expected_position=_as_expected(expected_position),
+            named=stream if stream is None else as_whole(stream, "a stream"),
         )
+        receipts: list[Receipt] = await self._append(append, timeout)
         return receipts
 
-    def _begin_plain(
-        self, topic: str, value: bytes, key: bytes | None, timeout: float | None, *, ordered: bool
-    ) -> Begun | None:
-        """Put one record into a batch of its stream; as :meth:`_begin`, with fewer objects.
-
-        Objects that live as long as their append cost more than their creation, because Python's garbage collector
-        visits them again and again. None: the append has to wait, or is refused, and nothing was done.
-        """
-        choice, moves, home = self._routes.spread[topic], self._moves, self._home
-        home.router.start()
-        size = record_size(value, key, None)
-        chosen = choice.choose((key,), size, stream=None, expects_position=False)
-        parts = self._groups.at_hand(choice.topic.group_of(chosen))
-        if parts is None or topic in moves.doubted or moves.is_moving(topic, chosen):
-            return None
-        sender, name = parts.sender, choice.topic.topic_of(chosen)
-        queue, batches = sender.queue, sender.batches
-        topic_id, seconds = queue.topics.get(name), home.router.seconds(timeout)
-        has_room = size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= sender.held_max
-        if topic_id is None or queue.tickets or not has_room or seconds == math.inf:
-            return None
-        parts.router.start()
-        ticket = Ticket(name, size, self._runtime.create_future(), _is_in_a_batch)
-        if key is None:
-            batch = batches.add(topic_id, value, size, ticket.waiter)
-            choice.joined(chosen, ticket)
+    async def _append(self, append: TopicAppend, timeout: float | None) -> Any:
+        """Append with all checks; return the receipt, or all receipts if the append is atomic."""
+        seconds = self._home.router.seconds(timeout)
+        append.deadline = self._runtime.time() + seconds
+        found: TopicAppend | Held
+        if self._routes.knows(append.topic, append.named):
+            found = self._begin(append, timeout)
         else:
-            batch = batches.add_group(topic_id, [value], [key], None, size, ticket.waiter, atomic=False)
-        ticket.batch, batch.is_ordered = batch, batch.is_ordered or ordered
-        if timeout is not None:
-            sender.time(ticket, seconds)
-        sender.on_sealed = self._on_sealed
-        deadline = self._runtime.time() + seconds
-        again = partial(self._begin_again, topic, value, key, deadline, ordered)
-        return Begun(parts, ticket, chosen, again=again, among=self._begun, deadline=deadline)
-
-    def _begin_again(self, topic: str, value: bytes, key: bytes | None, deadline: float, ordered: bool) -> Begun | Held:
-        """Begin an append of :meth:`_begin_plain` in another stream, because its own is sealed."""
-        records, again = Records.of([value], [key]), partial(self._begin_again, topic, value, key, deadline, ordered)
-        return self._begin(topic, records, max(deadline - self._runtime.time(), 1e-3), False, 0, None, ordered, again)
-
-    async def _end_plain(self, begun: Begun, *, ordered: bool) -> Receipt:
-        """Wait for the receipt of :meth:`_begin_plain`, and for the global position."""
-        awaited, deadline, waiter = begun, begun.deadline, begun.ticket.waiter
-        expected = self._positions.expect(_stream_of(begun)) if ordered else None
+            check_topic(append.topic)
+            found = await self._routes.begin(append.topic, partial(self._begin_late, append), seconds)
+        expected = None
         try:
-            try:
-                receipt: Receipt = await waiter
-            except BaseException as error:
-                if waiter.cancelled() and begun.ticket.batch is not None:
-                    begun.parts.sender.gone(begun.ticket.batch)
-                moved = self._on_failed(begun, error)
-                if moved is None:
-                    raise
-                begun, answer = await self._end(moved, deadline)
-                assert isinstance(answer, Receipt), "it has one record"
-                receipt = answer
-            finally:
-                awaited.forget()
-                if awaited.ticket.timer is not None:
-                    awaited.parts.sender.untime(awaited.ticket)
-            if not ordered:
-                return new_tuple(Receipt, (*receipt[:5], begun.stream, None))
-            token = partial(_token_of, begun, receipt, 1)
-            (receipt,) = await self._positions.order(
-                _stream_of(begun), [receipt], token, deadline, number=begun.stream, expected=expected
-            )
-            return receipt
+            while True:
+                while isinstance(found, Held):
+                    found = await self._moves.wait(found, max(append.deadline - self._runtime.time(), 0.0))
+                append = found
+                if append.is_ordered and append.stream:
+                    self._positions.forget(expected)
+                    expected = self._positions.expect(_stream_of(append))
+                try:
+                    answer = await append.waiter
+                    break
+                except BaseException as error:
+                    append.sender.leave(append)
+                    if (moved := self._on_failed(append, error)) is None:
+                        raise
+                    found = moved
+                finally:
+                    append.forget()
+                    append.sender.untime(append)
+            if append.is_ordered:
+                return await self._order(append, answer, expected)
+            return _with_stream(answer, append.stream) if append.stream else answer
         finally:
             self._positions.forget(expected)
 
-    async def _append(
-        self,
-        topic: str,
-        records: Records,
-        timeout: float | None,
-        *,
-        atomic: bool,
-        expected_position: int | None,
-        stream: int | None,
-        ordered: bool,
-    ) -> Any:
-        """Append with all checks, when the route of the topic is known."""
-        runtime = self._runtime
-        self._home.router.start()
-        check_topic(topic)
-        if expected_position is not None and as_whole(expected_position, "a position") < 1:
-            raise RequestError("nothing is appended at position 0", remedy="positions begin at 1")
-        if stream is not None:
-            as_whole(stream, "a stream")
-
-        def begin(timeout: float | None) -> Begun | Held:
-            return self._begin(topic, records, timeout, atomic, expected_position or 0, stream, ordered, again)
-
-        def again() -> Begun | Held:
-            return begin(max(deadline - runtime.time(), 1e-3))
-
-        seconds = self._home.router.seconds(timeout)
-        deadline = runtime.time() + seconds
-        if self._routes.knows(topic, stream):
-            found = begin(timeout)
-        else:
-            found = await self._routes.begin(topic, again, seconds)
-        if ordered:
-            return await self._end_ordered(found, deadline)
-        begun, answer = await self._end(found, deadline)
-        if not begun.stream:
-            return answer
+    async def _order(
+        self, append: TopicAppend, answer: Receipt | list[Receipt], expected: Any
+    ) -> Receipt | list[Receipt]:
+        """Wait for the global positions of records that are durable."""
         receipts = answer if isinstance(answer, list) else [answer]
-        receipts = [receipt._replace(stream=begun.stream) for receipt in receipts]
+        if append.stream:
+            token = partial(append.token, receipts[0], len(receipts))
+            receipts = await self._positions.order(
+                _stream_of(append), receipts, token, append.deadline, number=append.stream, expected=expected
+            )
+        else:
+            receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
         return receipts if isinstance(answer, list) else receipts[0]
 
-    async def _end_ordered(self, found: Begun | Held, deadline: float) -> Receipt | list[Receipt]:
-        """Wait for the receipts of an ordered append, and for the global positions."""
-        expected = None
-        if isinstance(found, Begun) and found.stream:
-            expected = self._positions.expect(_stream_of(found))
-        try:
-            begun, answer = await self._end(found, deadline)
-            receipts = answer if isinstance(answer, list) else [answer]
-            if begun.stream:
-                token = partial(_token_of, begun, receipts[0], len(receipts))
-                receipts = await self._positions.order(
-                    _stream_of(begun), receipts, token, deadline, number=begun.stream, expected=expected
-                )
-            else:
-                receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
-            return receipts if isinstance(answer, list) else receipts[0]
-        finally:
-            self._positions.forget(expected)
-
-    async def _end(self, begun: Begun | Held, deadline: float) -> tuple[Begun, Receipt | list[Receipt]]:
-        """Wait for the receipts of an append, also if its stream is sealed meanwhile; return where it has ended."""
-        while True:
-            while isinstance(begun, Held):
-                begun = await self._moves.wait(begun, max(deadline - self._runtime.time(), 0.0))
-            awaited = begun
-            try:
-                return begun, await begun.parts.appends.end(begun.ticket)
-            except BaseException as error:
-                moved = self._on_failed(begun, error)
-                if moved is None:
-                    raise
-                begun = moved
-            finally:
-                awaited.forget()
-
-    def _on_failed(self, begun: Begun, error: BaseException) -> Held | None:
+    def _on_failed(self, append: TopicAppend, error: BaseException) -> Held | None:
         """Return where an append goes on that has failed because its stream is sealed; None = raise the error."""
         if isinstance(error, StreamSealedError):
-            return begun.moved
+            return append.moved
         if isinstance(error, OutcomeUnknownError):
-            if begun.stream and error.token is not None:
-                error.token = replace(error.token, stream=begun.stream)
-            self._look(begun)
+            if append.stream and error.token is not None:
+                error.token = replace(error.token, stream=append.stream)
+            self._look(append)
             return None
         if isinstance(error, UnavailableError):
-            self._look(begun)
-        elif not isinstance(error, ViewstampError) and begun.stream:  # Its caller has gone.
-            self._moves.doubted.add(topic_of(begun.ticket.name))
-        if begun.moved is not None:
-            begun.moved.abandon()
+            self._look(append)
+        elif not isinstance(error, ViewstampError) and append.stream:  # Its caller has gone.
+            self._moves.doubted.add(append.topic)
+        if append.moved is not None:
+            append.moved.abandon()
         return None
 
-    def _look(self, begun: Begun) -> None:
+    def _look(self, append: TopicAppend) -> None:
         """Look whether the stream of an append that was not answered is lost."""
-        if begun.stream and not self._home.router.is_closed:
-            self._moves.look(topic_of(begun.ticket.name))
+        if append.stream and not self._home.router.is_closed:
+            self._moves.look(append.topic)
 
-    def _on_sealed(self, waiter: Future[Any]) -> None:
+    def _take_over(self, waiter: Future[Any]) -> None:
         """Take an append over that was fenced because its stream is sealed."""
-        begun = self._begun.pop(waiter, None)
-        if begun is not None and begun.again is not None:
-            topic = topic_of(begun.ticket.name)
-            begun.moved = self._moves.hand_over(topic, begun.stream, begun.again)
+        append = self._begun.pop(waiter, None)
+        if append is not None:
+            again = partial(self._begin_late, append.anew(self._runtime.create_future()))
+            append.moved = self._moves.hand_over(append.topic, append.stream, again)
 
-    def _begin(
-        self,
-        topic: str,
-        records: Records,
-        timeout: float | None,
-        atomic: bool,
-        expected_position: int,
-        stream: int | None,
-        ordered: bool,
-        again: Callable[[], Begun | Held],
-    ) -> Begun | Held:
+    def _begin_late(self, append: TopicAppend) -> TopicAppend | Held:
+        """Begin an append that has waited, or one that begins again, with what is left of its timeout."""
+        return self._begin(append, max(append.deadline - self._runtime.time(), 1e-3))
+
+    def _begin(self, append: TopicAppend, timeout: float | None) -> TopicAppend | Held:
         """Put records into a batch of their stream, or into the queue of its group. The route is known.
 
         They are held if the stream is sealed and the next one is not known yet.
         """
+        topic, stream = append.topic, append.named
         choice = self._routes.spread.get(topic)
         if choice is None:
             if stream is not None:
@@ -410,36 +304,41 @@ class TopicAppends:
                     f"topic {topic!r} has no streams, so it has no stream {stream}; nothing was written",
                     remedy="leave out the stream",
                 )
-            appends = self._home.appends
-            ticket = appends.begin(topic, records, timeout, atomic=atomic, expected_position=expected_position)
-            return Begun(self._home, ticket)
+            self._home.appends.begin(append, topic, timeout)
+            return append
         if topic in self._moves.doubted:
             self._moves.look(topic)
-        chosen = choice.choose(records.keys, sum(records.sizes), stream=stream, expects_position=expected_position > 0)
+        keys, expects = append.keys, append.expected_position > 0
+        append.stream = chosen = choice.choose(keys, append.size, stream=stream, expects_position=expects)
         if stream is None and self._moves.is_moving(topic, chosen):
-            return self._moves.hold(topic, chosen, again)
-        name = choice.topic.topic_of(chosen)
-        with self._groups.call(choice.topic.group_of(chosen)) as parts:
-            parts.sender.queue.promised.add(name)
-            ticket = parts.appends.begin(
-                name, records, timeout, atomic=atomic, expected_position=expected_position, ordered=ordered
-            )
-        if stream is None and not any(key is not None for key in records.keys):
-            choice.joined(chosen, ticket)
-        if stream is not None:
-            return Begun(parts, ticket, chosen)
-        parts.sender.on_sealed = self._on_sealed
-        return Begun(parts, ticket, chosen, again=again, among=self._begun)
+            return self._moves.hold(topic, chosen, partial(self._begin_late, append))
+        parts, name = self._groups.begin(choice.topic.group_of(chosen)), choice.topic.topic_of(chosen)
+        parts.sender.queue.promised.add(name)
+        parts.appends.begin(append, name, timeout)
+        if stream is None:
+            parts.sender.on_sealed = self._on_sealed
+            append.among = self._begun
+            self._begun[append.waiter] = append
+            if keys is None:
+                choice.joined(chosen, append)
+        return append
 
 
-def _is_in_a_batch() -> NoReturn:
-    raise AssertionError("the append is in a batch")
+def _as_expected(position: int | None) -> int:
+    """Return the position that a caller expects; 0 = none. Raises RequestError."""
+    if position is None:
+        return 0
+    if as_whole(position, "a position") < 1:
+        raise RequestError("nothing is appended at position 0", remedy="positions begin at 1")
+    return position
 
 
-def _stream_of(begun: Begun) -> Stream:
-    return Stream(begun.parts.group, begun.ticket.name)
+def _stream_of(append: TopicAppend) -> Stream:
+    return new_tuple(Stream, (append.sender.group, append.name))
 
 
-def _token_of(begun: Begun, receipt: Receipt, count: int) -> OutcomeToken:
-    """Return the token of ``count`` records of a stream that are durable; ``receipt`` is that of the first one."""
-    return replace(begun.parts.appends.token_of(begun.ticket, receipt, count), stream=begun.stream)
+def _with_stream(answer: Receipt | list[Receipt], stream: int) -> Receipt | list[Receipt]:
+    """Return receipts with their stream."""
+    if isinstance(answer, list):
+        return [new_tuple(Receipt, (*receipt[:5], stream, None)) for receipt in answer]
+    return new_tuple(Receipt, (*answer[:5], stream, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic
 
 from viewstamp.client.batches import COMMANDS, RECORD_COST, Completion, Headers, OpenBatch, WaiterT
@@ -49,6 +49,8 @@ class OpenBatches(Generic[WaiterT]):
         """Bytes of the appends that the client holds, sent or not."""
         self.record_bytes_max = 1024 * 1024
         self.batch_bytes_max = 8 * 1024 * 1024
+        self.size_max = 0
+        """Records of at most this size together are within the limits; for others see :meth:`check_sizes`."""
         self.batch_bytes = options.batch_bytes
         """Bytes to which an open batch grows; see also :meth:`_next`."""
         self.waiting: deque[OpenBatch[WaiterT]] = deque()
@@ -64,13 +66,14 @@ class OpenBatches(Generic[WaiterT]):
         self.record_bytes_max = record_bytes_max
         self.batch_bytes_max = batch_bytes_max
         self.batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
+        self.size_max = min(record_bytes_max + RECORD_COST, batch_bytes_max - _BATCH_COST)
 
     def note_answer(self, seconds: float) -> None:
         """Set ``sent_max`` for a leader whose quickest answer took ``seconds``; see ``batches_in_flight_far``."""
         near, far = self._options.batches_in_flight, self._options.batches_in_flight_far
         self.sent_max = min(max(near, math.ceil(near * seconds / _NEAR_SECONDS)), far)
 
-    def check_sizes(self, sizes: list[int]) -> None:
+    def check_sizes(self, sizes: Sequence[int]) -> None:
         """Check records that must share one batch; ``sizes`` are their ``record_size``.
 
         Raises:
@@ -90,8 +93,16 @@ class OpenBatches(Generic[WaiterT]):
                 remedy="append fewer at once, or raise [limits] batch_bytes_max on every node",
             )
 
-    def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
-        """Add a record without key and headers, or a command. Called for each record, so it has to be quick."""
+    def add(
+        self,
+        topic: TopicId,
+        value: bytes,
+        size: int,
+        waiter: WaiterT,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+    ) -> OpenBatch[WaiterT]:
+        """Add a record or a command. Called for each record, so it has to be quick."""
         batch = self._open.get(topic)
         if batch is None:
             batch = self._begin(topic)
@@ -99,26 +110,29 @@ class OpenBatches(Generic[WaiterT]):
             batch = self._next(topic, batch, size)
         batch.bytes += size
         self.held_bytes += size
+        if batch.keys is not None:
+            batch.keys.append(key)
+        elif key is not None:
+            batch.keys = [*[None] * len(batch.values), key]
+        if batch.headers is not None:
+            batch.headers.append(headers)
+        elif headers is not None:
+            batch.headers = [*[None] * len(batch.values), headers]
         batch.values.append(value)
         batch.waiters.append(waiter)
-        if batch.keys is not None:
-            batch.keys.append(None)
-        if batch.headers is not None:
-            batch.headers.append(None)
         return batch
 
     def add_group(
         self,
         topic: TopicId,
-        values: list[bytes],
-        keys: list[bytes | None] | None,
-        headers: list[Headers | None] | None,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers | None] | None,
         size: int,
         waiter: WaiterT,
         *,
         atomic: bool,
         expected_position: int = 0,
-        ordered: bool = False,
     ) -> OpenBatch[WaiterT]:
         """Add records that must share one batch; if ``atomic``, their future gets the receipts of all.
 
@@ -146,8 +160,6 @@ class OpenBatches(Generic[WaiterT]):
         batch.waiters.extend([None] * (len(values) - 1))
         batch.bytes += size
         self.held_bytes += size
-        if ordered:
-            batch.is_ordered = True
         if expected_position:
             batch.expected_position = expected_position
             self._close(topic)
