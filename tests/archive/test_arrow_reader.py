@@ -168,9 +168,13 @@ def test_a_file_that_is_lost_or_changed_is_an_error_and_never_fewer_records(
 def test_the_store_of_another_cluster_is_an_error_that_names_the_file(
     cluster: RunningCluster, tmp_path: Path, orders: str
 ) -> None:
+    """So is one that is away, for example a mount point without its mount."""
     (tmp_path / "other").mkdir()
-    with pytest.raises(CorruptionError, match="parquet"):
-        read(cluster, orders, archive=str(tmp_path))
+    for where in (tmp_path, tmp_path / "missing"):
+        said = rf"archive at {where} is away, or is another one.*\.parquet"
+        with pytest.raises(CorruptionError, match=said) as raised:
+            read(cluster, orders, archive=str(where))
+        assert "mount it on this machine" in raised.value.remedy
 
 
 def test_records_that_are_deleted_after_the_plan_are_trimmed_and_not_lost(

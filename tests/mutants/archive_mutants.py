@@ -105,6 +105,10 @@ def snapshot_without_runs() -> AbstractContextManager[None]:
     return patched(RunCatalogue, image=lambda self: [[], list(map(list, self.ends.items()))])
 
 
+def runs_ahead_of_topics() -> AbstractContextManager[None]:
+    return patched(RunCatalogue, check_topics=lambda self, topics: None)
+
+
 def fork_owns_the_objects() -> AbstractContextManager[None]:
     """A new cluster takes the objects of the old one for its own, so it may remove them."""
     return patched(RunCatalogue, fork=lambda self, source, log_time, *, log_begin: None)
@@ -645,6 +649,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("commit-unsynced", "a run is committed whose object is not synced", commit_unsynced, rule="B4 2"),
         Mutant("commit-unnamed", "a run is committed whose name is not synced", commit_unnamed, rule="B4 2"),
         Mutant("run-id-reused", "a run gets the id of an earlier one", reuse_ids, rule="B4 1"),
+        Mutant("runs-ahead-of-topics", "a run has records that its topic lacks", runs_ahead_of_topics, rule="B4 10"),
         Mutant("look-at-a-part", "the log goes for a run that was read in part", look_at_a_part, rule="§5a"),
         Mutant("prepare-unable", "a run is prepared that cannot be written", prepare_before_the_process, rule="B4 2"),
         Mutant("delete-unarchived", "the delete age deletes records in no run", delete_unarchived, rule="§5a"),

@@ -2120,6 +2120,10 @@ RECORDS: tuple[Record, ...] = (
         "RunIdsStay",
     ),
     Record(
+        "runs-ahead-of-topics",
+        Case("tests/streams/test_runs.py::test_a_catalogue_that_is_ahead_of_its_topics_is_damage"),
+    ),
+    Record(
         "look-at-a-part",
         Case("tests/sim/test_archives.py::test_records_are_archived_and_deleted_from_the_log_and_read_again"),
         "",

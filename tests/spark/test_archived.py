@@ -218,6 +218,9 @@ def test_a_file_that_is_lost_changed_or_replaced_is_an_error(
             rows(found, parts[:1])
     file.write_bytes(data)
     assert len(rows(found, parts[:1])) == 10
+    missing = reader(archiving, orders, store / "missing")
+    with pytest.raises(CorruptionError, match=r"archive at .*missing is away, or is another one"):
+        rows(missing, missing.partitions()[:1])
 
 
 def test_a_bucket_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,9 @@ def test_a_record_of_keys_that_was_lost_is_missed_by_the_next_one() -> None:
     log.refused(encode_prepare_keys(TOPIC, Position(11), Position(21)), KeyRule.PREPARED_TWICE)  # The COMMIT_KEYS was.
     log.entered(commit(run))
     log.refused(encode_prepare_keys(TOPIC, Position(12), Position(21)), KeyRule.GAP)  # That of the run before was.
+    dropped = log.prepared(11, 21)
+    log.entered(encode_drop_keys(RunId(dropped)))
+    log.refused(commit(dropped), KeyRule.COMMIT_AFTER_DROP)  # The PREPARE_KEYS of the next attempt was lost.
 
 
 def test_any_order_of_records_keeps_the_slices_whole() -> None:
@@ -287,8 +290,9 @@ def test_any_order_of_records_keeps_the_slices_whole() -> None:
         run = RunId(entropy.choice(ids))
         start = entropy.choice([each.start for each in view.ranges])
         ends = sorted(entropy.sample(range(1, 101), 2))
+        dumped = Position(view.dumped_end + entropy.choice([0, 0, 0, 1]))
         records = [
-            encode_prepare_keys(TOPIC, view.dumped_end, Position(min(view.dumped_end + entropy.randint(1, 5), 101))),
+            encode_prepare_keys(TOPIC, dumped, Position(min(dumped + entropy.randint(1, 5), 101))),
             encode_prepare_keys(TOPIC, view.first, view.dumped_end, merged=start),
             encode_prepare_keys(TOPIC, Position(ends[0]), Position(ends[1]), merged=start),
             commit(run, splits=(start + entropy.choice([b"a", b"b"]),) if entropy.random() < 0.3 else ()),

@@ -199,14 +199,15 @@ def test_the_catalogue_is_as_large_as_the_runs_that_live(log: Archive) -> None:
 
 def test_a_snapshot_has_the_catalogue_of_its_index_while_later_records_are_applied(log: Archive) -> None:
     run = log.committed(1, 41)
-    before = log.runs.image()
+    before = dict(log.runs.runs)
     cut = log.machine.begin_snapshot()
     log.run(trim_topic("orders", 41))
     log.run(drop(run))
     log.committed(41, 61)
     other = Streams()
     other.adopt(other.prepare(list(pieces(cut))))
-    assert other._state.runs.image() == before
+    assert other._state.runs.runs == before
+    assert [(each.id, each.first, each.end) for each in other._state.runs.committed(TopicId(1))] == [(run, 1, 41)]
     assert log.ranges() == [(41, 61)]
 
 
@@ -248,6 +249,9 @@ def test_a_record_that_was_lost_is_missed_by_the_next_one(log: Archive) -> None:
     log.refused(prepare(41, 61), RunRule.PREPARED_TWICE)
     log.refused(forget(run), RunRule.FORGET_BEFORE_DROP)
     log.run(commit(run, 40))
+    other = log.prepared(41, 61)
+    log.run(drop(other))
+    log.refused(commit(other, 20), RunRule.COMMIT_AFTER_DROP)  # The PREPARE_RUN of the next attempt was lost.
     assert log.ranges() == [(1, 41)]
 
 
@@ -408,6 +412,7 @@ def test_a_snapshot_with_a_damaged_catalogue_is_damage(log: Archive, image: obje
 
 def test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only(log: Archive) -> None:
     assert log.runs.next_first(log.machine._state.topics[TopicId(1)]) == 1
+    log.refused(prepare(2, 41), RunRule.GAP)
     first = log.prepared(1, 41)
     assert log.runs.ends == {}
     log.run(drop(first))

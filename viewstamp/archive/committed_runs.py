@@ -10,6 +10,7 @@ file of a run still has them, so a reader asks the topic where it begins before 
 | records of the log are archived | they are in no run of the plan: nodes are asked |
 | a run is dropped, because its records were deleted | its file is gone: :func:`kept_behind` has its end |
 | the file is lost, damaged, or replaced | the same call returns None: it is a ``CorruptionError`` |
+| the store is away, or is another one | the same, with an error that says so |
 
 The runs of a stream divide its records by ``client/archived_ranges.py``.
 """
@@ -26,7 +27,7 @@ from viewstamp.client.aio import Client
 from viewstamp.client.runs import RunInfo
 from viewstamp.client.stream_archives import StreamRunInfo
 from viewstamp.client.stream_ranges import DividedTopic
-from viewstamp.errors import UnavailableError
+from viewstamp.errors import CorruptionError, UnavailableError
 from viewstamp.ids import GROUP_0, ClusterId, GroupId, RunId
 
 __all__ = [
@@ -72,8 +73,26 @@ class RunFile(NamedTuple):
 
 
 def open_run(store: ObjectStore, file: RunFile) -> RunReader:
-    """Open the file of a run, and compare its description with the catalogue. Raises CorruptionError."""
-    reader = RunReader(ObjectFile(store, file.name, file.size), file.name)
+    """Open the file of a run, and compare its description with the catalogue.
+
+    Raises:
+      CorruptionError: they differ, or the file is not there. If the store has no file of its folder at all, the message
+        says so, because then the store is away, or is another one.
+    """
+    try:
+        reader = RunReader(ObjectFile(store, file.name, file.size), file.name)
+    except CorruptionError as error:
+        folder, _, _ = file.name.rpartition("/")
+        if store.list_sizes(f"{folder}/"):
+            raise
+        raise CorruptionError(
+            f"the archive at {store.where} is away, or is another one: it has no file in {folder}, so not"
+            f" {file.name} either",
+            path=file.name,
+            expected=f"{file.size} bytes",
+            found="no file in its folder",
+            remedy="mount it on this machine; or name the directory or the URL that [archive] of the nodes has",
+        ) from error
     reader.check_identity(ClusterId(file.cluster), RunId(file.run), GroupId(file.group))
     check_content(file.name, f"records with digest {reader.footer.digest}", f"records with digest {file.digest}")
     return reader
