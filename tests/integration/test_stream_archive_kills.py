@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_archive_kills import nursery
-from tests.processes import PATIENCE_SECONDS, eventually
+from tests.processes import PATIENCE_SECONDS, eventually, running
 from viewstamp.client import Client
 from viewstamp.client.results import SpreadRecord
 from viewstamp.client.stream_archives import StreamRunInfo
@@ -25,6 +26,7 @@ SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 TOPIC = "parcels"
 BATCH = 2
 SIZE = 12_000
+SMALL_LOG = {"wal.segment_bytes": "64KiB", "wal.reserve_bytes": "0", "snapshots.log_bytes": "64KiB"}
 STEPS = [
     "stream: PREPARE_RUN applied",
     "stream: check sent",
@@ -93,12 +95,7 @@ class Appender:
 async def test_a_kill_at_each_step_of_the_archive_of_streams_keeps_each_record_and_its_place(tmp_path: Path) -> None:
     """One node leads two groups. Half of the runs are those of the leader's rounds, the others are asked for."""
     objects = tmp_path / "objects"
-    settings = {
-        "archive.directory": str(objects),
-        "wal.segment_bytes": "64KiB",
-        "wal.reserve_bytes": "0",
-        "snapshots.log_bytes": "64KiB",
-    }
+    settings = {"archive.directory": str(objects), **SMALL_LOG}
     await asyncio.to_thread(create_cluster, str(tmp_path), 1, settings)
     target = LocalCluster.open(tmp_path).target
     async with nursery(node_file(str(tmp_path), "n1")) as node, target.connect() as client:
@@ -132,6 +129,38 @@ async def test_a_kill_at_each_step_of_the_archive_of_streams_keeps_each_record_a
         assert before == records[: len(before)] != []
 
 
+@pytest.mark.skipif(not SOAK, reason="half a minute: VIEWSTAMP_SOAK=1")
+async def test_streams_that_are_archived_while_leaders_are_killed_are_read_from_each_node(tmp_path: Path) -> None:
+    """The leader of a group, or any of three nodes, dies at any time; each second time the others archive meanwhile."""
+    objects, entropy = tmp_path / "objects", random.Random(4)
+    settings = {"archive.directory": str(objects), **SMALL_LOG}
+    async with running(tmp_path / "cluster", settings=settings) as cluster, cluster.connect() as client:
+        await create(client)
+        appender = Appender(client)
+        tasks = [asyncio.create_task(call) for call in (appender.append(), archive(client, by_rounds=False))]
+        for kill in range(16):
+            await asyncio.sleep(entropy.uniform(0.2, 1.0))
+            victim = await eventually(lambda: leader_in(client, entropy)) if kill % 4 else entropy.choice(cluster.names)
+            await cluster.kill(victim)
+            if kill % 2:
+                await asyncio.sleep(entropy.uniform(0.2, 1.0))
+            await cluster.run(victim)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await client.archive_spread_topic(TOPIC, delay=0.0, timeout=PATIENCE_SECONDS)
+        await eventually(lambda: is_level(client, objects))
+        for node in [None, *cluster.names]:
+            appender.check(await read(client, node))
+
+
+async def leader_in(client: Client, entropy: random.Random) -> str:
+    """Return a node that leads a group other than 0; "" = none is known."""
+    hosted = [(str(node["id"]), each) for node in await client.status() for each in node.get("hosted", [])]
+    leaders = [node for node, each in hosted if each["role"] == "leader"]
+    return entropy.choice(leaders) if leaders else ""
+
+
 async def create(client: Client) -> None:
     """Create two groups, and a topic with a stream in each, which is archived by the rounds."""
     for name in ("first", "second"):
@@ -158,8 +187,8 @@ async def archive(client: Client, *, by_rounds: bool) -> None:
         await asyncio.sleep(0.05)
 
 
-async def read(client: Client) -> list[SpreadRecord]:
-    found = [record async for record in client.read(TOPIC, 1)]
+async def read(client: Client, node: str | None = None) -> list[SpreadRecord]:
+    found = [record async for record in client.read(TOPIC, 1, node=node)]
     return [record for record in found if isinstance(record, SpreadRecord)]
 
 

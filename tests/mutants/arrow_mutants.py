@@ -8,6 +8,7 @@ from typing import Any
 
 import viewstamp.archive.committed_runs as rules
 from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.archive.store import ObjectStore
 from viewstamp.client.aio import Client
 
 __all__ = ["ARROW_MUTANTS"]
@@ -46,6 +47,15 @@ def take_lost_files_for_deleted_records() -> AbstractContextManager[None]:
     return everywhere(rules.kept_behind, kept_behind)
 
 
+def call_an_away_store_damaged() -> AbstractContextManager[None]:
+    """Each error of the opening is about the file, also if the store has no file of its folder."""
+
+    def open_run(store: ObjectStore, file: rules.RunFile) -> Any:
+        return rules.RunReader(rules.ObjectFile(store, file.name, file.size), file.name)
+
+    return everywhere(rules.open_run, open_run)
+
+
 def merge_too_early() -> AbstractContextManager[None]:
     """The rows of a table are given out although another stream may have rows before them."""
     from viewstamp.archive.ordered_merge import OrderedMerge  # Needs pyarrow, as the tests that find the mistake.
@@ -66,6 +76,7 @@ ARROW_MUTANTS = {
         Mutant("read-runs-of-any-state", "records of no run are read", read_runs_of_any_state, rule="§5a"),
         Mutant("take-whole-runs", "records are read twice", take_whole_runs, rule="§5a"),
         Mutant("excuse-lost-files", "lost records count as deleted", take_lost_files_for_deleted_records, rule="§5a"),
+        Mutant("away-is-damaged", "a store that is away is a damaged file", call_an_away_store_damaged, rule="§5a"),
         Mutant("merge-streams-early", "records of streams are out of order", merge_too_early, rule="§5a"),
     )
 }

@@ -2402,6 +2402,10 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "away-is-damaged",
+        Case("tests/archive/test_arrow_reader.py::test_the_store_of_another_cluster_is_an_error_that_names_the_file"),
+    ),
+    Record(
         "merge-streams-early",
         Case("tests/archive/test_ordered_merge.py::test_a_row_waits_for_the_streams_that_may_have_one_before_it"),
     ),
