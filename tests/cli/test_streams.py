@@ -14,6 +14,7 @@ import pytest
 from tests.processes import none_left
 from viewstamp.cli import main
 from viewstamp.local.find import find_cluster
+from viewstamp.terminal.number_words import number_words
 
 pytestmark = pytest.mark.slow
 
@@ -143,6 +144,15 @@ def check_a_loss(run: Callable[..., Any], directory: Path, keyed_file: Path, cap
     assert run("stream", "remove", "parcels", "1") == {"stream": 1, "phase": "removed", "gone_at": 65}
     assert [each["position"] for each in run("read", "parcels")] == list(range(65, 129))
     assert [each["phase"] for each in run("topic", "describe", "parcels")["streams"]] == ["removed", "open"]
+    remove = ("group", "remove", str(alone))
+    words = number_words(alone)
+    assert f'add --yes-remove-group "{words}"' in run(*remove, code=2)["remedy"]
+    assert "is not the id of the group in words" in run(*remove, "--yes-remove-group", "x", code=2)["message"]
+    assert "--lost" in run(*remove, "--yes-remove-group", words, "--timeout", "1", code=3)["remedy"]
+    assert run(*remove, "--lost", "--yes-remove-group", words) == {"group": alone, "removed": True}
+    assert alone not in [each["id"] for each in run("group", "list")["groups"]]
+    assert [each["phase"] for each in run("topic", "describe", "parcels")["streams"]] == ["removed", "open"]
+    assert run(*remove, "--yes-remove-group", words)["removed"], "a second copy finds the first"
 
 
 def test_a_topic_with_streams_is_created_described_listed_and_read(

@@ -92,6 +92,7 @@ async def use_everything(cluster: Cluster) -> None:
     group = await client.place_group("s3", founders=["n2"])
     await client.list_groups()
     await client.cancel_group(group.id)
+    await client.remove_group(group.id)
     cluster.establish(spread_over)
     await client.create_spread_topic("parts", 2, groups=[spread_over])
     for stale in (False, True):

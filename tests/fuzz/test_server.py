@@ -84,6 +84,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.CANCEL_GROUP: {"group": 9},
     FrameKind.HOST_GROUP: {"group": 9, "node": "n9"},
     FrameKind.UNHOST_GROUP: {"group": 9, "node": "n9"},
+    FrameKind.REMOVE_GROUP: {"group": 9, "seen": 3, "is_lost": False},
     FrameKind.LIST_GROUPS: {},
     FrameKind.ARCHIVE_TOPIC: {"name": "orders", "end": 9},
     FrameKind.CHECK_RUN: {"run": 9},

@@ -6,7 +6,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
-from viewstamp.node import removed
+from viewstamp.client import group_removal as client_removal
+from viewstamp.client.group_removal import GroupRemovalCalls
+from viewstamp.ids import GroupId
+from viewstamp.node import placer, removed
 from viewstamp.streams import cut, group_removal
 from viewstamp.streams.group_removal import check_empty
 from viewstamp.streams.placement import Placements
@@ -15,6 +18,7 @@ from viewstamp.streams.spread_actors import SpreadActors
 from viewstamp.streams.state import State
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.group_requests import RemoveGroup
 
 __all__ = ["GROUP_REMOVAL_MUTANTS"]
 
@@ -34,6 +38,38 @@ def remove_a_group_with_actors() -> AbstractContextManager[None]:
 
 def remove_a_group_by_an_old_look() -> AbstractContextManager[None]:
     return patched(group_removal, _removals=lambda topic, group: ())
+
+
+def remove_a_group_unasked() -> AbstractContextManager[None]:
+    """The client does not ask the group whether it keeps a topic."""
+
+    async def is_empty(self: GroupRemovalCalls, group: GroupId, lost: bool, deadline: float) -> bool:
+        return True
+
+    return patched(GroupRemovalCalls, _is_empty=is_empty)
+
+
+def remove_a_group_by_the_newest_index() -> AbstractContextManager[None]:
+    """The client takes an index that it has not read before it asked the group."""
+    original = client_removal.RemoveGroup
+
+    def request(*, group: int, seen: int, is_lost: bool) -> RemoveGroup:
+        return original(group=group, seen=1 << 40, is_lost=is_lost)
+
+    return patched(client_removal, RemoveGroup=request)
+
+
+def remove_a_group_unprobed() -> AbstractContextManager[None]:
+    original = placer.when_fit
+
+    async def when_fit(network: Any, group: Any, prepare: Any, failed: str, **more: Any) -> Any:
+        def without(membership: Any) -> Any:
+            prepared, _ = prepare(membership)
+            return prepared, None
+
+        return await original(network, group, without if "removed" in failed else prepare, failed, **more)
+
+    return patched(placer, when_fit=when_fit)
 
 
 def keep_the_control_file_of_a_removed_group() -> AbstractContextManager[None]:
@@ -87,6 +123,24 @@ GROUP_REMOVAL_MUTANTS: dict[str, Mutant] = {
             "remove-a-group-by-an-old-look",
             "a group is removed before it has deleted its last stream",
             remove_a_group_by_an_old_look,
+            rule="§7",
+        ),
+        Mutant(
+            "remove-a-group-unasked",
+            "a group is removed that keeps a topic",
+            remove_a_group_unasked,
+            rule="§7",
+        ),
+        Mutant(
+            "remove-a-group-by-the-newest-index",
+            "a group is removed although a stream was removed since the look",
+            remove_a_group_by_the_newest_index,
+            rule="§7",
+        ),
+        Mutant(
+            "remove-a-group-unprobed",
+            "a member of an older release stops at the removal of a group",
+            remove_a_group_unprobed,
             rule="§7",
         ),
         Mutant(

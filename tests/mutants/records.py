@@ -1627,6 +1627,18 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_removed_groups.py::test_a_group_whose_last_stream_was_removed_after_the_look_stays"),
     ),
     Record(
+        "remove-a-group-unasked",
+        Case("tests/node/test_removed_groups.py::test_a_client_removes_a_group_when_its_streams_are_moved_and_deleted"),
+    ),
+    Record(
+        "remove-a-group-by-the-newest-index",
+        Case("tests/node/test_removed_groups.py::test_a_client_removes_a_group_when_its_streams_are_moved_and_deleted"),
+    ),
+    Record(
+        "remove-a-group-unprobed",
+        Case("tests/node/test_removed_groups.py::test_a_client_removes_a_group_when_its_streams_are_moved_and_deleted"),
+    ),
+    Record(
         "keep-the-control-file-of-a-removed-group",
         Case(
             "tests/node/test_removed.py::test_the_directory_of_a_removed_group_is_removed_wherever_the_process_dies_meanwhile"

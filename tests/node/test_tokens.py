@@ -260,7 +260,6 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
         Kind.SEAL_STREAM,
         Kind.DROP_STREAM,
         Kind.SEALED_STREAM,
-        Kind.REMOVE_GROUP,
         Kind.PREPARE_KEYS,
         Kind.COMMIT_KEYS,
         Kind.DROP_KEYS,

@@ -18,7 +18,8 @@ The modules, from the bottom up:
   * ``stream_choice.py`` chooses the stream of records of a spread topic, and ``stream_routes.py`` finds these topics.
     ``staged_parts.py``: what an attempt of a sink stages for them.
     ``stream_moves.py`` moves the appends to a stream that was sealed; ``lost_streams.py`` gives a stream up, and
-    ``stream_relocation.py`` moves one to another group; ``stream_removal.py`` removes one.
+    ``stream_relocation.py`` moves one to another group; ``stream_removal.py`` removes one, and ``group_removal.py`` a
+    group.
   * ``topic_appends.py``, ``actors.py``, ``sinks.py``, ``topic_calls.py``, ``spread_topics.py``, ``spread_actors.py``,
     ``archive_calls.py``, ``stream_archives.py``, ``keyed.py``, ``row_calls.py``, ``token_calls.py``, ``log_copies.py``
     and ``admin.py`` have the calls of a client. ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.

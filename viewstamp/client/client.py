@@ -14,6 +14,7 @@ from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
 from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.group import GroupParts
+from viewstamp.client.group_removal import GroupRemovalCalls
 from viewstamp.client.groups import Groups
 from viewstamp.client.keyed import KeyedCalls
 from viewstamp.client.links import Links
@@ -147,6 +148,7 @@ class BaseClient:
         self._lost_streams = LostStreamCalls(runtime, self._router, self._admin, self._groups, self._streams)
         self._relocation = RelocationCalls(self._router, self._spread_topics, self._streams)
         self._removal = RemovalCalls(self._router, self._admin, self._spread_topics, self._streams, self._positions)
+        self._group_removal = GroupRemovalCalls(self._router, self._admin, self._groups)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
         self._rows = RowCalls(self._router, self._admin, self._topics, self._spread_topics, self._appends)
@@ -276,6 +278,7 @@ class BaseClient:
     cancel_group = _By("_admin", Admin.cancel_group)
     add_group_member = _By("_admin", Admin.add_group_member)
     remove_group_member = _By("_admin", Admin.remove_group_member)
+    remove_group = _By("_group_removal", GroupRemovalCalls.remove_group)
     list_groups = _By("_admin", Admin.list_groups)
     balance_leaders = _By("_balance", Balance.balance_leaders)
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)

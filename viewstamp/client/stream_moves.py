@@ -18,7 +18,8 @@ A stream that is *lost* ends without its group, which answers nothing. So the cl
 append to a stream of the topic was not answered; if its caller was cancelled, at the next one. If it finds a lost
 stream, the appends to it that were never sent are handed over, and go on as above. Batches that were sent have an
 unknown outcome at their timeouts: they are never sent to another stream, because the stream may have them. No append
-waits for them, because they have a position below those of the next stream, or never get one.
+waits for them, because they have a position below those of the next stream, or never get one. A removed stream whose
+group was removed too is treated in the same way: nobody answers "sealed" for it any more.
 
 | event | effect |
 | --- | --- |
@@ -49,6 +50,7 @@ from viewstamp.client.routing import closed_error
 from viewstamp.client.runtime import Runtime
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.errors import StreamSealedError, UnavailableError, ViewstampError
+from viewstamp.wire.group_requests import ListGroups
 from viewstamp.wire.spread_requests import DescribeSpreadTopic
 
 __all__ = ["StreamMoves"]
@@ -63,11 +65,13 @@ _LOOK_SECONDS = 1.0
 class _Move:
     """The appends to the sealed streams of one topic, until they go on."""
 
-    __slots__ = ("held", "moved", "streams")
+    __slots__ = ("held", "moved", "silent", "streams")
 
     def __init__(self) -> None:
         self.streams: set[int] = set()
         """The streams to which appends are held."""
+        self.silent: set[int] = set()
+        """Those of them whose group never answers again, so that no outcome of a batch is waited for."""
         self.moved: dict[Held, int] = {}
         """The appends that were handed over, in the order of their batches, each with its stream."""
         self.held: dict[Held, int] = {}
@@ -108,7 +112,7 @@ class StreamMoves:
         return Held(self._runtime.create_future(), begin, self._moves[topic].held, stream)
 
     def look(self, topic: str) -> None:
-        """Look whether streams of a topic are lost, because an append has failed: at most once a second."""
+        """Look whether streams of a topic never answer again, because an append has failed: at most once a second."""
         now = self._runtime.time()
         self.doubted.discard(topic)
         if topic in self._routes.spread and now - self._looked.get(topic, -_LOOK_SECONDS) >= _LOOK_SECONDS:
@@ -116,21 +120,37 @@ class StreamMoves:
             self._runtime.spawn(self._look(topic))
 
     async def _look(self, topic: str) -> None:
-        """Give back what was not sent to lost streams, and begin to move it."""
+        """Give back what was not sent to lost streams and in removed groups, and begin to move it."""
         choice = self._routes.spread[topic]
         found = await self._read(topic)
-        lost = set() if found is None else found.lost_streams - choice.topic.sealed_streams
-        if not lost or found is None:
+        if found is None:
             return
-        self._stop(topic, self._begin(topic), lost)
-        for stream in lost:
+        silent = found.lost_streams | await self._left(found, found.removed_streams - choice.topic.sealed_streams)
+        silent -= choice.topic.sealed_streams
+        if not silent:
+            return
+        move = self._begin(topic)
+        move.silent |= silent
+        self._stop(topic, move, silent)
+        for stream in silent:
             parts = self._groups.at_hand(found.group_of(stream))
             if parts is not None:
                 error = StreamSealedError(
-                    f"stream {stream} of topic {topic!r} is lost; nothing was written",
+                    f"stream {stream} of topic {topic!r} is lost or removed; nothing was written",
                     remedy="leave out the stream, or name an open one: `viewstamp topic describe`",
                 )
                 parts.sender.give_back(found.topic_of(stream), error)
+
+    async def _left(self, found: SpreadTopicInfo, streams: set[int]) -> set[int]:
+        """Return those of the removed streams whose group was removed. Linearizable, so none of them lives."""
+        if not streams:
+            return set()
+        try:
+            _, frame = await self._groups.group_0.router.ask_any(ListGroups(), seconds=self._seconds)
+        except ViewstampError:
+            return set()
+        placed = {group["id"] for group in frame.body["groups"]}
+        return {stream for stream in streams if found.group_of(stream) not in placed}
 
     def _begin(self, topic: str) -> _Move:
         move = self._moves.get(topic)
@@ -188,12 +208,12 @@ class StreamMoves:
             ended = (found.sealed_streams - choice.topic.sealed_streams) | (found.sealed_streams & move.streams)
             if ended:
                 self._stop(topic, move, ended)
-                if not self._undecided(found, ended - found.lost_streams):
+                if not self._undecided(found, ended - found.lost_streams - move.silent):
                     choice.update(found)
                     self._release(move, ended)
                     continue
             is_left = not move.moved and not move.held
-            if is_left and not self._undecided(choice.topic, move.streams - found.lost_streams):
+            if is_left and not self._undecided(choice.topic, move.streams - found.lost_streams - move.silent):
                 break  # The callers have gone. The next append finds the seal again.
             await self._runtime.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)

@@ -27,7 +27,8 @@ lost it asks for that record in the same way. Before the first removal the probe
 DROP_STREAM; if the stream is lost, members need not answer either.
 
 A change of the hosts of a group takes the steps of a group, without a look for another one. Members that do not answer
-are no obstacle, because the node that shall leave may be down for good.
+are no obstacle, because the node that shall leave may be down for good. The removal of a group takes these steps too,
+with a probe before the first one; if the nodes of the group are lost, members that do not answer are no obstacle.
 
 A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
 groups are established does not change, so another leader takes the same ones, or more.
@@ -56,6 +57,7 @@ from viewstamp.node.placement_queries import (
     GroupsQuery,
     PlacedGroup,
     PlacementQuery,
+    RemovedGroupsQuery,
     SpreadingQuery,
     SpreadTopic,
     SpreadTopicQuery,
@@ -66,9 +68,9 @@ from viewstamp.node.state_machine import InterfaceQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
-from viewstamp.wire.group_requests import CancelGroup, HostGroup, ListGroups, PlaceGroup, UnhostGroup
+from viewstamp.wire.group_requests import CancelGroup, HostGroup, ListGroups, PlaceGroup, RemoveGroup, UnhostGroup
 from viewstamp.wire.names import check_new_topic
-from viewstamp.wire.placing import encode_cancel, encode_host, encode_place, encode_unhost
+from viewstamp.wire.placing import encode_cancel, encode_host, encode_place, encode_remove, encode_unhost
 from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.schema_requests import ConfigureSpreadSchema
@@ -103,6 +105,7 @@ _NO_GROUP = "no group was placed"
 _NO_HOST = "the hosts of the group were not changed"
 _NO_TOPIC = "no topic was created"
 _NO_ACTOR = "no actor was spread"
+_NOT_REMOVED = "the group was not removed"
 _NO_CHANGE = "the topic was not changed"
 _NO_PART = "nothing was staged"
 _LAST_KINDS = {Kind.CLOSE_STREAM: Kind.SEAL_STREAM, Kind.GONE_STREAM: Kind.DROP_STREAM}
@@ -224,6 +227,23 @@ class Placer:
             return record, _LAST_KINDS.get(record.kind, record.kind)
 
         return await self._when_fit(change, _NO_CHANGE, may_be_silent=may_be_silent)
+
+    async def prepare_group_removal(self, asked: RemoveGroup, *, by: str) -> Batch | PlacedGroup:
+        """Return the record to propose, which removes a group, or the id of the group if it is gone.
+
+        Raises as :meth:`prepare_change`.
+        """
+        group = self._group
+        self._check_leading()
+        record = encode_remove(GroupId(asked.group), seen=asked.seen, is_lost=asked.is_lost, by=by)
+        removed, _ = await group.reading.query(RemovedGroupsQuery(), stale=False)
+
+        def remove(membership: Membership) -> Needs[Batch | PlacedGroup]:
+            if (found := group.machine.query(PlacementQuery(record))) is not None:
+                return found, None
+            return record, None if removed else Kind.REMOVE_GROUP
+
+        return await when_fit(self._network, group, remove, _NOT_REMOVED, may_be_silent=asked.is_lost)
 
     async def prepare_stream(self, asked: AddStream, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, which adds a stream, or the topic if it has it. Raises as prepare_change."""
@@ -421,6 +441,13 @@ async def _host_group(caller: Caller, request: int, asked: HostGroup) -> None:
 async def _unhost_group(caller: Caller, request: int, asked: UnhostGroup) -> None:
     check_group_0(caller)
     prepared = await caller.service.placer.prepare_hosts(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "group", prepared)
+
+
+@in_a_task(RemoveGroup)
+async def _remove_group(caller: Caller, request: int, asked: RemoveGroup) -> None:
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_group_removal(asked, by=name_of_caller(caller))
     _propose_or_answer(caller, request, asked, "group", prepared)
 
 

@@ -32,7 +32,7 @@ from viewstamp.wire.access import audit_record, opening_record
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.copy_requests import CopyLog, CopySnapshot, DescribeLog
 from viewstamp.wire.frame import Frame
-from viewstamp.wire.group_requests import HostGroup, PlaceGroup, UnhostGroup
+from viewstamp.wire.group_requests import HostGroup, PlaceGroup, RemoveGroup, UnhostGroup
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.ordering import GlobalRun
 from viewstamp.wire.peer_requests import PeerReport, ReadLog, ReadSnapshot
@@ -236,6 +236,10 @@ class PlacingService(Protocol):
 
     async def prepare_removal(self, asked: RemoveStream, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic if the stream is removed. Raises as ``Placer.prepare_removal``."""
+        ...
+
+    async def prepare_group_removal(self, asked: RemoveGroup, *, by: str) -> Batch | PlacedGroup:
+        """Return the record to propose, or the group if it is gone. Raises as ``Placer.prepare_group_removal``."""
         ...
 
     async def check_parts(self) -> None:

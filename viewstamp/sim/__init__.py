@@ -26,6 +26,7 @@ completely.
 | ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
 | ``groups``, ``group_writers`` | other groups than 0: placed, written and read while a run has faults, and compared |
 | ``group_moves`` | their hosts: added and removed while a run has faults, and compared with the members |
+| ``group_removals`` | groups that are placed, used for a while, emptied and removed, and what has to be gone then |
 | ``ordered`` | records in the streams of these groups, and the invariants of their order |
 | ``ordered_appends`` | clients that wait for the global positions of their records, and the invariants of these |
 | ``keyed_appends`` | a client whose keys move to other streams, and the order of each key |

@@ -404,6 +404,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CANCEL_GROUP: {},
     FrameKind.HOST_GROUP: {"group": _is_group},
     FrameKind.UNHOST_GROUP: {"group": _is_group},
+    FrameKind.REMOVE_GROUP: {},
     FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},
     FrameKind.SPREAD_TOPIC: {"topic": _is_spread},
     FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},

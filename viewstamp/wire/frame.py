@@ -173,6 +173,7 @@ class FrameKind(IntEnum):
     HOST_GROUP = 121
     UNHOST_GROUP = 122
     LEFT_GROUP = 123
+    REMOVE_GROUP = 124
     OK = 30
     ERROR = 31
 

@@ -7,7 +7,7 @@ from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import RequestBody, request
 
-__all__ = ["CancelGroup", "HostGroup", "ListGroups", "PlaceGroup", "UnhostGroup"]
+__all__ = ["CancelGroup", "HostGroup", "ListGroups", "PlaceGroup", "RemoveGroup", "UnhostGroup"]
 
 _ADMINISTER = Need(Right.ADMINISTER)
 _ANY = Need(Right.READ, Right.APPEND, Right.CALL)
@@ -58,6 +58,23 @@ class UnhostGroup(RequestBody):
 
     group: int
     node: str
+
+
+@request(FrameKind.REMOVE_GROUP, needs=_ADMINISTER, record=Kind.REMOVE_GROUP)
+class RemoveGroup(RequestBody):
+    """Remove an established group that has nothing left. A second copy of the request changes nothing. OK: ``group``.
+
+    The client has asked the group whether it keeps a topic. Before the first removal the leader of group 0 asks every
+    member of group 0 whether its release reads the record.
+    """
+
+    group: int
+    seen: int
+    """An index of group 0 that the caller had read before it asked the group. The request is refused if a stream of the
+    group was removed after it."""
+    is_lost: bool
+    """Whether the group was not asked, because its nodes never answer again. Members that do not answer the question
+    about their release are no obstacle then."""
 
 
 @request(FrameKind.LIST_GROUPS, needs=_ANY)
