@@ -219,6 +219,7 @@ def check_hosts_none(change: Change, members: Iterable[NodeId], placed: Iterable
         raise RequestError(
             f"{gone} hosts the groups {', '.join(groups)}, so it has to stay a member of group 0; it was not removed",
             remedy="put other nodes in its place: `viewstamp group add-member`, then `viewstamp group remove-member`;"
-            " cancel groups that are not established: `viewstamp group cancel`; remove those without streams: `viewstamp"
-            f" group remove`; if the machine is lost, start {name_of(gone)} on another one, and give its address: `viewstamp members add {name_of(gone)} ADDRESS`",
+            " cancel groups that are not established: `viewstamp group cancel`; remove those without streams:"
+            f" `viewstamp group remove`; if the machine is lost, start {name_of(gone)} on another one, and give its"
+            f" address: `viewstamp members add {name_of(gone)} ADDRESS`",
         )
