@@ -94,7 +94,8 @@ class Bench:
         self.directory = directory
         self.spark = session("viewstamp-bench", cores=2, **{"spark.driver.memory": "4g"})
         self.spark.dataSource.register(_Idle)
-        self.cluster = LocalCluster.open_or_create(str(directory / "cluster"), 3)
+        settings = {"wal.cached_bytes": str(options.cached_bytes)} if options.cached_bytes else None
+        self.cluster = LocalCluster.open_or_create(str(directory / "cluster"), 3, settings)
         self.bytes_a_batch = options.records * _BYTES
         self._queries = 0
         self._peer: tuple[int, int] | None = None
@@ -391,6 +392,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="number of times that each is measured")
     parser.add_argument("--only", choices=list(_GOALS), help="measure this and the sink, which fills the topic")
     parser.add_argument("--floor", action="store_true", help="measure sources and sinks without viewstamp's code too")
+    parser.add_argument("--cached-bytes", type=int, default=0, help="[wal] cached_bytes of the nodes; 0 = no bound")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     if options.records < 1000 or options.rounds < 1:

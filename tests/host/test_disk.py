@@ -103,6 +103,33 @@ def test_allocated_bytes_have_their_blocks(disk: RealDisk, tmp_path: Path) -> No
     file.close()
 
 
+def test_a_file_whose_memory_is_given_up_keeps_its_bytes(disk: RealDisk, tmp_path: Path) -> None:
+    """Also bytes that are not synced; and there is no error if the file does not exist."""
+    path, synced, later = str(tmp_path / "a"), os.urandom(1 << 20), os.urandom(1 << 20)
+    file = disk.open(path, create=True)
+    file.write(0, [synced])
+    file.sync()
+    file.write(len(synced), [later])
+    disk.uncache(path)
+    if hasattr(os, "RWF_NOWAIT") and disk.filesystem(path) == "ext4":
+        assert _cached_bytes(path, len(synced)) < len(synced)
+    assert file.read(0, 1 << 22) == synced + later
+    file.close()
+    disk.uncache(str(tmp_path / "missing"))
+    assert not disk.exists(str(tmp_path / "missing"))
+
+
+def _cached_bytes(path: str, size: int) -> int:
+    """Return how many of the first bytes can be read without the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.preadv(descriptor, [bytearray(size)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return 0
+    finally:
+        os.close(descriptor)
+
+
 def test_a_missing_and_an_existing_file_are_ordinary_answers(disk: RealDisk, tmp_path: Path) -> None:
     path = str(tmp_path / "a")
     with pytest.raises(FileNotFoundError):

@@ -996,6 +996,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_fail_stop.py::test_a_group_works_with_a_log_stream_that_cannot_be_written"),
     ),
     Record(
+        "uncache-the-newest",
+        Case("tests/wal/test_cached.py::test_a_full_segment_leaves_the_memory_when_newer_ones_fill_the_bound"),
+    ),
+    Record(
         "limit-by-oneself",
         Case("tests/streams/test_commands.py::test_the_limit_of_a_result_is_the_leaders_and_travels_with_the_batch"),
     ),

@@ -25,11 +25,22 @@ from viewstamp.node.health.port import HealthPort
 from viewstamp.node.node import Node
 from viewstamp.node.repair.refetch import Refetcher
 from viewstamp.node.snapshots.policy import Snapshotter
+from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.commands import Command
 from viewstamp.wire.frame import FrameDecoder
 
 __all__ = ["RESOURCE_MUTANTS"]
+
+
+def uncache_the_newest() -> AbstractContextManager[None]:
+    """The memory of the segment is given up that readers most likely read next."""
+
+    def uncache(self: Writer) -> None:
+        if self.cached_segments is not None:
+            self._disk.uncache(self.catalogue.segments()[-2].path)
+
+    return patched(Writer, _uncache=uncache)
 
 
 def log_that_raises() -> AbstractContextManager[None]:
@@ -177,6 +188,12 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         Mutant("log-that-raises", "a log message that cannot be written raises an error", log_that_raises, rule="§10"),
+        Mutant(
+            "uncache-the-newest",
+            "the memory of the newest full segment is given up, and not that of an old one",
+            uncache_the_newest,
+            rule="§5",
+        ),
         Mutant("limit-by-oneself", "a member limits results by its own setting", limit_by_oneself, rule="§6"),
         Mutant(
             "read-anything-first",

@@ -264,6 +264,9 @@ class WalSection:
     queue_bytes_max: int = field(default=64 * MIB, metadata=_bytes(MIB, GIB))
     """Bytes that may wait for the writer; further appends are refused as overload."""
 
+    cached_bytes: int = field(default=0, metadata=_bytes(MIB, 2**60, or_zero="as the operating system decides"))
+    """Bytes of the newest full segments that may stay in the operating system's memory, in whole segments."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotsSection:

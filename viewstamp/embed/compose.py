@@ -140,6 +140,7 @@ def node_options(settings: NodeSettings) -> NodeOptions:
             bytes_max=settings.wal.bytes_max,
             reserve_bytes=settings.wal.reserve_bytes,
             queue_bytes_max=settings.wal.queue_bytes_max,
+            cached_bytes=settings.wal.cached_bytes,
             sync_seconds=settings.wal.sync_interval_ms / 1000 if settings.wal.durability == INTERVAL else 0.0,
         ),
         snapshots=SnapshotOptions(

@@ -47,6 +47,7 @@ _NO_DESCRIPTOR = {errno.EMFILE: "this process", errno.ENFILE: "this machine"}
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _HAS_PWRITEV = hasattr(os, "pwritev")
 _HAS_ALLOCATE = hasattr(os, "posix_fallocate")
+_HAS_ADVICE = hasattr(os, "posix_fadvise")
 
 
 @contextmanager
@@ -422,6 +423,17 @@ class RealDisk:
         with _storage("ask for the free space of", path):
             answer = os.statvfs(path)
             return answer.f_bavail * answer.f_frsize
+
+    def uncache(self, path: str) -> None:
+        """Advise the operating system to give up the memory that caches a file, where there is such advice."""
+        if not _HAS_ADVICE:
+            return
+        with suppress(OSError):  # It is only advice.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # Length 0 = up to the end.
+            finally:
+                os.close(descriptor)
 
     def filesystem(self, path: str) -> str:
         """Return the file system's type by ``/proc/mounts``; "unknown" if it cannot be found."""

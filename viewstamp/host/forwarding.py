@@ -127,6 +127,10 @@ class ForwardingDisk(Disk):
         """Return the number of bytes that may still be written."""
         return self._disk.free_bytes(path)
 
+    def uncache(self, path: str) -> None:
+        """Give up the memory that caches a file."""
+        self._disk.uncache(path)
+
     def filesystem(self, path: str) -> str:
         """Return the file system's type."""
         return self._disk.filesystem(path)

@@ -224,6 +224,14 @@ class Disk(Protocol):
         """Return the number of bytes that may still be written to the file system of ``path``."""
         ...
 
+    def uncache(self, path: str) -> None:
+        """Advise the operating system to give up the memory that caches a file. Its bytes stay as they are.
+
+        Only written and synced bytes lose their copy in memory. This default does nothing, and no caller may rely on
+        more: there is no error either, also if the file does not exist.
+        """
+        del path  # A disk without such memory has nothing to give up.
+
     def filesystem(self, path: str) -> str:
         """Return the file system's type, such as ``ext4`` or ``tmpfs``; "unknown" if it cannot be found."""
         ...

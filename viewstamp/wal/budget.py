@@ -439,6 +439,9 @@ class WalOptions:
 
     ``sync_seconds`` 0 = an append is complete when it is durable. Above 0, the interval mode: an append is complete
     when it is written, and durable at most this much later; a power cut loses appends since the last sync.
+
+    ``cached_bytes`` of the newest full segments may stay in the memory of the operating system, rounded down to whole
+    segments; the memory of older ones is given up. 0 = the operating system decides.
     """
 
     segment_bytes: int = 16 * 1024 * 1024
@@ -448,6 +451,7 @@ class WalOptions:
     margin_bytes: int = 1024 * 1024
     idle_seconds: float = 0.25
     sync_seconds: float = 0.0
+    cached_bytes: int = 0
 
 
 def cost_of(size: int) -> int:

@@ -175,7 +175,7 @@ class Wal:
         if found.judgement.verdict == "corruption":
             raise found.error()
         spares = settle_names(disk, directory, options.segment_bytes, options.bytes_max, found, log_id)
-        writer = take_over(disk, directory, options.segment_bytes, options.sync_seconds, found, spares, log_id)
+        writer = take_over(disk, directory, options, found, spares, log_id)
         return cls(disk, directory, options, found, writer, spares)
 
     # -- state ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from viewstamp.errors import CorruptionError, StorageFullError
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, Term
 from viewstamp.value_class import value_class
-from viewstamp.wal.budget import Spares
+from viewstamp.wal.budget import Spares, WalOptions
 from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import (
     NO_LOG_ID,
@@ -328,8 +328,7 @@ def settle_names(
 def take_over(
     disk: Disk,
     directory: str,
-    segment_bytes: int,
-    sync_seconds: float,
+    options: WalOptions,
     found: Survey,
     spares: Spares,
     log_id: bytes,
@@ -353,8 +352,8 @@ def take_over(
     writer = Writer(
         disk,
         directory,
-        segment_bytes,
-        sync_seconds,
+        options.segment_bytes,
+        options.sync_seconds,
         Catalogue(segments, found.judgement.end),
         spares,
         file,
@@ -367,13 +366,15 @@ def take_over(
         log_id=log_id,
     )
     writer.commit_hint = found.state.commit_hint
+    if options.cached_bytes:
+        writer.cached_segments = options.cached_bytes // options.segment_bytes
     if found.segments and fresh is not None:
         writer.enter(fresh)
     elif found.segments and (
         found.last_group is None or not found.last_group.is_empty or found.judgement.verdict != "clean"
     ):
         writer.close_group()
-    _fill(disk, directory, segment_bytes, writer)
+    _fill(disk, directory, options.segment_bytes, writer)
     return writer
 
 

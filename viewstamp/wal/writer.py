@@ -245,6 +245,8 @@ class Writer:
         """Number of complete items of the present call of :meth:`work`."""
         self.now: Callable[[], float] | None = None
         """The clock of the interval mode; None = every group is synced."""
+        self.cached_segments: int | None = None
+        """The newest full segments that stay in the memory of the operating system; None = that decides by itself."""
         self.commit_hint = 0
         """Set from outside; written into each group header, at most the durable end."""
         self.groups = 0
@@ -553,6 +555,19 @@ class Writer:
         self.catalogue.add(
             Segment(number=number, generation=self._generation, path=path, first_index=self._end, length=0)
         )
+        self._uncache()
+
+    def _uncache(self) -> None:
+        """Give up the memory of the segment that is not among the newest any more.
+
+        One for each new segment. It is sealed, so everything in it is synced. If the process dies before this call, or
+        the call has no effect, the operating system decides about this memory, as without the bound.
+        """
+        if self.cached_segments is None:
+            return
+        full = self.catalogue.segments()[:-1]
+        if len(full) > self.cached_segments:
+            self._disk.uncache(full[-1 - self.cached_segments].path)
 
     def _truncate(self, end: int) -> None:
         """Cut the log to ``end``, a batch boundary; durable on return. The steps are those of ``truncation``."""
