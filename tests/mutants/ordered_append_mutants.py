@@ -109,14 +109,14 @@ def one_request_for_each_caller() -> AbstractContextManager[None]:
     """An answer serves only the caller for whom the request was sent."""
     original = GlobalPositions._answer
 
-    def answer(waiting: dict[Any, None], known: Any) -> None:
+    def answer(self: GlobalPositions, waiting: dict[Any, None], known: Any) -> None:
         first = min(waiting, key=lambda each: each.first, default=None)
         alone = {first: None} if first is not None else {}
-        original(alone, known)
+        original(self, alone, known)
         if not alone and first is not None:
             del waiting[first]
 
-    return patched(GlobalPositions, _answer=staticmethod(answer))
+    return patched(GlobalPositions, _answer=answer)
 
 
 def ordered_when_asked() -> AbstractContextManager[None]:

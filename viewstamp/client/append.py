@@ -17,6 +17,7 @@ from viewstamp.client.runtime import Future
 from viewstamp.client.send_queue import Ticket
 from viewstamp.client.sender import Sender
 from viewstamp.errors import OutcomeToken
+from viewstamp.ids import Stream
 
 __all__ = ["Held", "TopicAppend"]
 
@@ -34,6 +35,7 @@ class TopicAppend(Ticket):
         "keys",
         "moved",
         "named",
+        "place",
         "sender",
         "stream",
         "topic",
@@ -90,6 +92,8 @@ class TopicAppend(Ticket):
         self.sender = sender
         self.stream = 0
         """The stream in which it has begun, from 1 on; 0 = none, or the topic has no streams."""
+        self.place: Stream | None = None
+        """That stream, as its group knows it."""
         self.among: dict[Future[Any], TopicAppend] | None = None
         """Has the append by its future while it begins again if its stream is sealed."""
         self.moved: Held | None = None

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from viewstamp.client.checks import check_topic
 from viewstamp.client.groups import Groups
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import Receipt, new_tuple
+from viewstamp.client.results import Receipt
 from viewstamp.client.routing import Reaction, closed_error, copies, reaction
 from viewstamp.client.runtime import Future, Runtime, TimerHandle
 from viewstamp.client.streams import StreamCalls
@@ -46,30 +47,35 @@ from viewstamp.ids import GlobalPosition, GroupId, Stream
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordered_requests import WaitOrdered
 
-__all__ = ["GlobalPositions"]
+__all__ = ["LEAST_SECONDS", "GlobalPositions", "Sought"]
 
 _HOLD_SECONDS = 1.0
 """Time for which a node may hold a request. It bounds the wait at a node that has ceased to lead."""
-_LEAST_SECONDS = 0.001
+LEAST_SECONDS = 0.001
+"""The least time for which the position of a durable record is awaited."""
 _KEPT_RUNS = 4096
 """The most runs of a stream that are kept while somebody waits, and those of one more answer."""
 _Run = tuple[int, int, int]
 """Global position of the first record, its position in the stream, number of records."""
 
 
-class _Waiting:
-    """A caller that waits for the global positions of records ``first`` to ``last`` of a stream.
+class Sought:
+    """The global positions of records ``first`` to ``last`` of a stream, for which a caller waits.
 
     ``first`` is 0 while the records are on their way, so that their positions are not known.
     """
 
-    __slots__ = ("deadline", "first", "found", "last", "stream")
+    __slots__ = ("deadline", "first", "found", "last", "seconds", "stream")
 
-    def __init__(self, stream: Stream, found: Future[list[GlobalPosition]]) -> None:
+    def __init__(self, stream: Stream, found: Future[Any]) -> None:
         self.stream = stream
         self.first = self.last = 0
         self.found = found
+        """Gets the position of the record, or a list of positions if ``last`` is another one. Fails with TimeoutError,
+        or with an error that is final."""
         self.deadline = math.inf
+        self.seconds = math.inf
+        """The time until the deadline, when the records became durable."""
 
 
 class _Known:
@@ -101,11 +107,14 @@ class _Known:
         self.runs += runs
         self.starts += [run[1] for run in runs]
 
-    def find(self, each: _Waiting) -> list[GlobalPosition] | None:
-        """Return the positions that a caller waits for; None = not known."""
-        if not (self.runs and each.first and self.starts[0] <= each.first and each.last < self.end):
+    def find(self, each: Sought) -> GlobalPosition | list[GlobalPosition] | None:
+        """Return what a caller waits for; None = not known."""
+        first, last = each.first, each.last
+        if not (self.runs and first and self.starts[0] <= first and last < self.end):
             return None
-        return [_find(self.runs, self.starts, local) for local in range(each.first, each.last + 1)]
+        if first == last:
+            return _find(self.runs, self.starts, first)
+        return [_find(self.runs, self.starts, local) for local in range(first, last + 1)]
 
 
 class GlobalPositions:
@@ -121,7 +130,7 @@ class GlobalPositions:
         self._silence = options.silence
         self._groups = groups
         self._streams = streams
-        self._waiting: dict[Stream, dict[_Waiting, None]] = {}
+        self._waiting: dict[Stream, dict[Sought, None]] = {}
         """A task asks for each of these streams."""
         self._known: dict[Stream, _Known] = {}
         """What was answered about each of these streams."""
@@ -168,96 +177,70 @@ class GlobalPositions:
         found.check_kept(receipt.stream)
         stream = Stream(GroupId(found.group_of(receipt.stream)), found.topic_of(receipt.stream))
         seconds = router.left(deadline)
+        sought = self.seek(stream, receipt.position, receipt.position, seconds)
         try:
-            (position,) = await self._find(stream, receipt.position, receipt.position, seconds)
+            position = await sought.found
         except TimeoutError:
             raise UnavailableError(
                 f"position {receipt.position} of {stream.name!r} has no global position after {seconds:g} s"
                 f"{self._reason(stream)}",
                 remedy="ask again; see whether group 0 has a majority: `viewstamp status`",
             ) from None
+        finally:
+            self.forget(sought)
         return receipt._replace(global_position=position)
 
-    def expect(self, stream: Stream) -> _Waiting | None:
-        """Begin to ask for the positions of records that are being appended, for :meth:`order`; then :meth:`forget` it.
+    def expect(self, stream: Stream) -> Sought | None:
+        """Begin to ask for the positions of records that are being appended, for :meth:`seek`; then :meth:`forget` it.
 
         None: no ordered append to the stream has ended before, so it is not known from where on to ask.
         """
         if stream not in self._ends:
             return None
-        waiting = _Waiting(stream, self._runtime.create_future())
+        waiting = Sought(stream, self._runtime.create_future())
         self._add(waiting)
         return waiting
 
-    def forget(self, waiting: _Waiting | None) -> None:
+    def forget(self, waiting: Sought | None) -> None:
         """End what :meth:`expect` has begun. Idempotent."""
         if waiting is not None and (others := self._waiting.get(waiting.stream)) is not None:
             others.pop(waiting, None)
 
-    async def order(
-        self,
-        stream: Stream,
-        receipts: Sequence[Receipt],
-        token: Callable[[], OutcomeToken],
-        deadline: float,
-        *,
-        number: int,
-        expected: _Waiting | None = None,
-    ) -> list[Receipt]:
-        """Return the receipts of one append with their stream and global positions.
+    def seek(self, stream: Stream, first: int, last: int, seconds: float, sought: Sought | None = None) -> Sought:
+        """Ask for the positions of durable records; the caller awaits ``found`` of the result, then :meth:`forget` it.
 
-        ``token`` makes the token for an error, and ``number`` is that of the stream in its topic. ``expected`` is the
-        result of :meth:`expect`, if the append went to the stream for which that was called.
-
-        Raises:
-          OutcomeUnknownError: they are not known at ``deadline``, on the clock of the runtime.
+        ``sought`` is the result of :meth:`expect`, if that was called for the append of the records.
         """
-        first, last = receipts[0].position, receipts[-1].position
-        started = self._runtime.time()
-        seconds = max(_LEAST_SECONDS, deadline - started)
-        try:
-            positions = await self._find(stream, first, last, seconds, expected)
-        except (ViewstampError, TimeoutError) as error:
-            if isinstance(error, TimeoutError):
-                why = f"not known after {seconds:g} s{self._reason(stream)}"
-                remedy = "ask outcome(error.token) for the receipt, and find_global_position for its global position"
-            else:
-                why, remedy = f"not known: {error}", error.remedy or "ask outcome(error.token) for the receipt"
-            where = f"position {first}" if first == last else f"positions {first} to {last}"
-            raise OutcomeUnknownError(
-                f"the append is durable at {where} of {stream.name!r}, and its global position is {why}",
-                token=token(),
-                remedy=f"do not append again; {remedy}",
-            ) from error
-        if len(receipts) == 1:
-            return [new_tuple(Receipt, (*receipts[0][:5], number, positions[0]))]
-        return [
-            new_tuple(Receipt, (*receipt[:5], number, position))
-            for receipt, position in zip(receipts, positions, strict=True)
-        ]
-
-    async def _find(
-        self, stream: Stream, first: int, last: int, seconds: float, waiting: _Waiting | None = None
-    ) -> list[GlobalPosition]:
-        """Return the global positions of records of a stream. Raises TimeoutError, and an error that is final."""
-        if waiting is None or waiting.stream != stream or waiting not in self._waiting.get(stream, ()):
-            waiting = _Waiting(stream, self._runtime.create_future())
-            self._add(waiting)
-        waiting.first, waiting.last = first, last
-        waiting.deadline = deadline = self._runtime.time() + seconds
-        if (known := self._known[stream].find(waiting)) is not None:
-            waiting.found.set_result(known)
-            self.forget(waiting)
+        others = self._waiting.get(stream)
+        if sought is None or sought.stream != stream or others is None or sought not in others:
+            sought = Sought(stream, self._runtime.create_future())
+            self._add(sought)
+        sought.first, sought.last, sought.seconds = first, last, seconds
+        sought.deadline = deadline = self._runtime.time() + seconds
+        known = self._known[stream]
+        if (found := known.find(sought)) is not None:
+            self._serve(sought, found)
+            self.forget(sought)
         elif deadline < self._timer_due:
             self._set_timer(deadline)
-        try:
-            positions = await waiting.found
-        finally:
-            self.forget(waiting)
-        self._ends[stream] = max(self._ends.get(stream, 0), last + 1)
-        return positions
+        return sought
 
-    def _add(self, waiting: _Waiting) -> None:
+    def unknown(self, sought: Sought, error: ViewstampError | TimeoutError, token: OutcomeToken) -> OutcomeUnknownError:
+        """Return the error for the caller of a durable append whose positions are not found; ``error`` says why."""
+        if isinstance(error, TimeoutError):
+            why = f"not known after {sought.seconds:g} s{self._reason(sought.stream)}"
+            remedy = "ask outcome(error.token) for the receipt, and find_global_position for its global position"
+        else:
+            why, remedy = f"not known: {error}", error.remedy or "ask outcome(error.token) for the receipt"
+        stream, first, last = sought.stream, sought.first, sought.last
+        where = f"position {first}" if first == last else f"positions {first} to {last}"
+        return OutcomeUnknownError(
+            f"the append is durable at {where} of {stream.name!r}, and its global position is {why}",
+            token=token,
+            remedy=f"do not append again; {remedy}",
+        )
+
+    def _add(self, waiting: Sought) -> None:
         """Have the leader of the group asked for a caller, by the task of the stream."""
         stream = waiting.stream
         others = self._waiting.get(stream)
@@ -288,7 +271,7 @@ class GlobalPositions:
                 following = min(following, each.deadline)
         self._set_timer(following)
 
-    async def _ask(self, stream: Stream, waiting: dict[_Waiting, None]) -> None:
+    async def _ask(self, stream: Stream, waiting: dict[Sought, None]) -> None:
         """Ask the leader of the group of a stream, until no caller waits."""
         reason: ViewstampError = closed_error()
         try:
@@ -322,7 +305,7 @@ class GlobalPositions:
         finally:
             self._end(stream, waiting, reason)
 
-    def _end(self, stream: Stream, waiting: dict[_Waiting, None], reason: ViewstampError) -> None:
+    def _end(self, stream: Stream, waiting: dict[Sought, None], reason: ViewstampError) -> None:
         """Fail the callers that are left when nobody asks for them any more."""
         if self._waiting.get(stream) is waiting:
             del self._waiting[stream], self._known[stream]
@@ -334,15 +317,19 @@ class GlobalPositions:
             if each.first and not each.found.done():  # One without a position has an append that has not ended.
                 each.found.set_exception(make())
 
-    @staticmethod
-    def _answer(waiting: dict[_Waiting, None], known: _Known) -> None:
+    def _answer(self, waiting: dict[Sought, None], known: _Known) -> None:
         """Give the callers their positions as far as they are known; drop those that are served or gone."""
         for each in list(waiting):
-            positions = known.find(each)
-            if positions is not None and not each.found.done():
-                each.found.set_result(positions)
-            if each.found.done():
-                del waiting[each]
+            if not each.found.done():
+                if (found := known.find(each)) is None:
+                    continue
+                self._serve(each, found)
+            del waiting[each]
+
+    def _serve(self, sought: Sought, found: GlobalPosition | list[GlobalPosition]) -> None:
+        sought.found.set_result(found)
+        if sought.last >= self._ends.get(sought.stream, 0):
+            self._ends[sought.stream] = sought.last + 1
 
     def _reason(self, stream: Stream) -> str:
         """Return why a stream is not ordered yet, for the end of a message."""
@@ -372,7 +359,7 @@ def _find(runs: list[_Run], starts: list[int], local: int) -> GlobalPosition:
     return GlobalPosition(position + local - start)
 
 
-def _fail_trimmed(waiting: dict[_Waiting, None], asked: int, error: TrimmedError) -> None:
+def _fail_trimmed(waiting: dict[Sought, None], asked: int, error: TrimmedError) -> None:
     """Fail the callers whose record is the trimmed one that was ``asked`` for; the others go on.
 
     ``first`` of the error does not count, because a record before it may still get its position.

@@ -50,7 +50,6 @@ class Sender:
         self.on_sealed: Callable[[Waiter], None] = lambda waiter: None
         """Called with the future of each append that is fenced because its stream is sealed, in their order, before it
         gets the error."""
-        self.group = group
         self.queue = SendQueue(runtime, router, options.silence, self._fits, lambda waiter: self.on_sealed(waiter))
         self._runtime = runtime
         self._options = options

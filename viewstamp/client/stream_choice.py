@@ -20,6 +20,7 @@ from dataclasses import replace
 from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.client.send_queue import Ticket
 from viewstamp.errors import RequestError, StreamSealedError
+from viewstamp.ids import Stream
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.spreading import slot_of
 
@@ -49,6 +50,7 @@ class StreamChoice:
         self._current = stream
         self._last: Ticket | None = None
         """The newest append without a key; None = there was none."""
+        self._places: dict[int, Stream] = {}
         self._joined_bytes = 0
         """Bytes of such records that were given to the present stream."""
 
@@ -94,6 +96,13 @@ class StreamChoice:
                     remedy="append them apart, or give records that belong together the same key",
                 )
         return self._gathering(size) if chosen is None else chosen
+
+    def place(self, stream: int) -> Stream:
+        """Return the group of a stream and its name there, which never change. One object serves all appends to it."""
+        place = self._places.get(stream)
+        if place is None:
+            place = self._places[stream] = Stream(self.topic.group_of(stream), self.topic.topic_of(stream))
+        return place
 
     def joined(self, stream: int, ticket: Ticket) -> None:
         """Take note of the batch, or the place in a queue, that records without a key have got."""

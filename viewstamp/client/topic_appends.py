@@ -22,7 +22,7 @@ from typing import Any
 from viewstamp.client.append import Held, TopicAppend
 from viewstamp.client.batches import RECORD_COST
 from viewstamp.client.checks import as_bytes, as_headers, as_whole, check_topic
-from viewstamp.client.global_positions import GlobalPositions
+from viewstamp.client.global_positions import LEAST_SECONDS, GlobalPositions, Sought
 from viewstamp.client.groups import Groups
 from viewstamp.client.results import Receipt, new_tuple
 from viewstamp.client.runtime import Future, Runtime
@@ -35,7 +35,6 @@ from viewstamp.errors import (
     UnavailableError,
     ViewstampError,
 )
-from viewstamp.ids import Stream
 
 __all__ = ["TopicAppends"]
 
@@ -218,15 +217,15 @@ class TopicAppends:
         else:
             check_topic(append.topic)
             found = await self._routes.begin(append.topic, partial(self._begin_late, append), seconds)
-        expected = None
+        expected: Sought | None = None
         try:
             while True:
                 while isinstance(found, Held):
                     found = await self._moves.wait(found, max(append.deadline - self._runtime.time(), 0.0))
                 append = found
-                if append.is_ordered and append.stream:
+                if append.is_ordered and append.place is not None:
                     self._positions.forget(expected)
-                    expected = self._positions.expect(_stream_of(append))
+                    expected = self._positions.expect(append.place)
                 try:
                     answer = await append.waiter
                     break
@@ -238,25 +237,18 @@ class TopicAppends:
                 finally:
                     append.forget()
                     append.sender.untime(append)
-            if append.is_ordered:
-                return await self._order(append, answer, expected)
-            return _with_stream(answer, append.stream) if append.stream else answer
+            first, last = (answer[0], answer[-1]) if append.is_atomic else (answer, answer)
+            if append.place is None or not append.is_ordered:
+                return _placed(answer, append.stream, first.position if append.is_ordered else None)
+            seconds = max(LEAST_SECONDS, append.deadline - self._runtime.time())
+            expected = self._positions.seek(append.place, first.position, last.position, seconds, expected)
+            try:
+                return _placed(answer, append.stream, await expected.found)
+            except (ViewstampError, TimeoutError) as error:
+                token = append.token(first, last.position - first.position + 1)
+                raise self._positions.unknown(expected, error, token) from error
         finally:
             self._positions.forget(expected)
-
-    async def _order(
-        self, append: TopicAppend, answer: Receipt | list[Receipt], expected: Any
-    ) -> Receipt | list[Receipt]:
-        """Wait for the global positions of records that are durable."""
-        receipts = answer if isinstance(answer, list) else [answer]
-        if append.stream:
-            token = partial(append.token, receipts[0], len(receipts))
-            receipts = await self._positions.order(
-                _stream_of(append), receipts, token, append.deadline, number=append.stream, expected=expected
-            )
-        else:
-            receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
-        return receipts if isinstance(answer, list) else receipts[0]
 
     def _on_failed(self, append: TopicAppend, error: BaseException) -> Held | None:
         """Return where an append goes on that has failed because its stream is sealed; None = raise the error."""
@@ -312,7 +304,8 @@ class TopicAppends:
         append.stream = chosen = choice.choose(keys, append.size, stream=stream, expects_position=expects)
         if stream is None and self._moves.is_moving(topic, chosen):
             return self._moves.hold(topic, chosen, partial(self._begin_late, append))
-        parts, name = self._groups.begin(choice.topic.group_of(chosen)), choice.topic.topic_of(chosen)
+        append.place = group, name = choice.place(chosen)
+        parts = self._groups.begin(group)
         parts.sender.queue.promised.add(name)
         parts.appends.begin(append, name, timeout)
         if stream is None:
@@ -333,12 +326,14 @@ def _as_expected(position: int | None) -> int:
     return position
 
 
-def _stream_of(append: TopicAppend) -> Stream:
-    return new_tuple(Stream, (append.sender.group, append.name))
+def _placed(answer: Any, stream: int, position: int | list[int] | None) -> Any:
+    """Return a receipt, or the receipts of an atomic append, with their stream and global positions.
 
-
-def _with_stream(answer: Receipt | list[Receipt], stream: int) -> Receipt | list[Receipt]:
-    """Return receipts with their stream."""
-    if isinstance(answer, list):
-        return [new_tuple(Receipt, (*receipt[:5], stream, None)) for receipt in answer]
-    return new_tuple(Receipt, (*answer[:5], stream, None))
+    ``position`` is that of the first record if the others follow it, and None if the append was not ordered.
+    """
+    if not isinstance(answer, list):
+        return new_tuple(Receipt, (*answer[:5], stream, position))
+    if position is None:
+        return [new_tuple(Receipt, (*each[:5], stream, None)) for each in answer]
+    positions = position if isinstance(position, list) else range(position, position + len(answer))
+    return [new_tuple(Receipt, (*each[:5], stream, at)) for each, at in zip(answer, positions, strict=True)]
