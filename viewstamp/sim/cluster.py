@@ -190,17 +190,13 @@ class Cluster:
             self.calm_disk(member)
 
     def touched(self) -> list[Member]:
-        """Return the members whose replicas the last event can have changed: one, if the event was of its process.
+        """Return the members that the last event can have changed: one, if it was of its process; none, if of a client.
 
         Processes do not share objects, so an event changes another member only by a message, whose arrival is an event
         of that member.
         """
         ran = self.loop.ran
-        if ran is not None:
-            for member in self.members:
-                if member.process is ran:
-                    return [member]
-        return self.members
+        return self.members if ran is None or ran.touched is None else ran.touched
 
     # -- Starts and ends ---------------------------------------------------------------------------------------
 
@@ -214,6 +210,7 @@ class Cluster:
         member.is_sync_only = self._draw_sync_only(member)
         process = self.loop.process(f"{member.name}.{member.starts}")
         process.rate = member.clock.rate
+        process.touched = [member]
         member.process = process
         member.node = None
         process.spawn(self._live(member, process))

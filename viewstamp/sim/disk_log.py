@@ -7,7 +7,7 @@ are read.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -57,19 +57,23 @@ class _Segment:
     durable: int = 0
     """The ``durable`` field of its last group, a byte offset."""
 
-    def read_on(self) -> None:
-        """Read the bytes that have become certain since the last look; from the start if read bytes have changed."""
+    def read_on(self) -> bool:
+        """Read the bytes that have become certain since the last look; from the start if read bytes have changed.
+
+        Return whether anything was read, or must be read again.
+        """
         inode = self.inode
-        if inode.lowest_change < self.at:
+        is_again = inode.lowest_change < self.at
+        if is_again:
             self.header, self.at, self.end, self.group, self.taken = None, 0, 0, 0, 0
             self.checksums, self.terms = (), []
         inode.lowest_change = len(inode.data) + 1
         self.version = inode.version
         size = len(inode.data) if self.is_cached else inode.certain_size()
-        if size <= self.at:
-            return
-        view = bytes(inode.data[self.at : size])
         start = self.at
+        if size <= start:
+            return is_again
+        view = bytes(inode.data[start:size])
         try:
             if self.header is None:
                 header = self.header = SegmentHeader.decode(view, "")
@@ -77,7 +81,8 @@ class _Segment:
             while self._read_next(memoryview(view)[self.at - start :]):
                 pass
         except FrameError:
-            return  # The log ends here, for now.
+            pass  # The log ends here, for now.
+        return is_again or self.at > start
 
     def _read_next(self, view: memoryview) -> bool:
         """Read the next group header or batch at the start of ``view``; return whether there was one."""
@@ -132,6 +137,10 @@ class DiskLog:
         self._segments: dict[int, _Segment] = {}
         self._whole: dict[Inode, tuple[int, bool]] = {}
         """By snapshot file: the version that was checked, and whether it was intact."""
+        self._listed: tuple[Mapping[str, Inode], Mapping[str, Inode]] | None = None
+        """The names of segments and snapshots at the latest look ..."""
+        self._others: list[tuple[Inode, int]] = []
+        """... and the files besides segments that it read, with their versions."""
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -140,13 +149,27 @@ class DiskLog:
 
     def look(self, volume: Volume) -> bool:
         """Read the disk; return whether something has changed."""
+        listed = self._names(volume, self._wal), self._names(volume, self._snapshots)
+        if not self._is_different(*listed):
+            return False
         before = self.end, self.has_gap, self.terms
-        self._look(volume)
+        self._look(volume, *listed)
+        self._listed = listed
         return before != (self.end, self.has_gap, self.terms)
 
-    def _look(self, volume: Volume) -> None:
-        names = self._names(volume, self._wal)
-        snapshot_end, snapshot_term = self._snapshot(volume)
+    def _is_different(self, names: Mapping[str, Inode], snapshots: Mapping[str, Inode]) -> bool:
+        """Return whether a file or a name has changed since the latest look; a volume never changes a mapping."""
+        if self._listed is None or self._listed[0] is not names or self._listed[1] is not snapshots:
+            return True
+        is_read = False
+        for segment in self._segments.values():
+            if segment.version != segment.inode.version:
+                is_read |= segment.read_on()
+        return is_read or any(inode.version != version for inode, version in self._others)
+
+    def _look(self, volume: Volume, names: Mapping[str, Inode], snapshots: Mapping[str, Inode]) -> None:
+        self._others = [(inode, inode.version) for inode in snapshots.values()]
+        snapshot_end, snapshot_term = self._snapshot(snapshots)
         numbers = {number: name for name in names if (number := parse_segment_name(name)) is not None}
         segments: dict[int, _Segment] = {}
         for number in sorted(numbers):
@@ -194,6 +217,7 @@ class DiskLog:
         else:
             marks = [volume.find(path)] if volume.exists(path) else []
         for inode in marks:
+            self._others.append((inode, inode.version))
             try:
                 mark = Mark.decode(bytes(inode.data))
             except FrameError:
@@ -203,10 +227,10 @@ class DiskLog:
                 self.end = end
                 self.terms = tuple(run for run in self.terms if run[1] < end)
 
-    def _snapshot(self, volume: Volume) -> tuple[int, int]:
+    def _snapshot(self, files: Mapping[str, Inode]) -> tuple[int, int]:
         """Return the end and the last term of the newest intact snapshot; (1, 0) = there is none."""
         newest = (1, 0)
-        for name, inode in self._names(volume, self._snapshots).items():
+        for name, inode in files.items():
             if not name.endswith(".snapshot"):
                 continue
             known = self._whole.get(inode)
@@ -311,10 +335,13 @@ class DiskLogs:
         """The newest committed one; None = no node has run yet."""
         return self.entry.membership if self.entry is not None else None
 
-    def look(self) -> bool:
-        """Read the disks that were written since the last look; return whether the log on one of them changed."""
+    def look(self, written: Iterable[Member] | None = None) -> bool:
+        """Read the disks that were written since the last look; return whether the log on one of them changed.
+
+        ``written``: the members whose disks may have been written since; None = all.
+        """
         is_changed = False
-        for member in self._cluster.members:
+        for member in self._cluster.members if written is None else written:
             changes = member.disk.changes
             if self._seen.get(member.name) != changes:
                 self._seen[member.name] = changes

@@ -37,7 +37,7 @@ class GroupWriters:
         self.history = Recorder(lambda: next(ticks))
         """The creations and the lists of topics; each group is a partition."""
         self._cluster = cluster
-        self._process = cluster.loop.process("group-writers")
+        self._process = cluster.loop.client("group-writers")
         self._entropy = cluster.loop.entropy("group-writers")
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False

@@ -73,7 +73,7 @@ class KeyedClients:
         """The most ranges that a look has found."""
         self._world = world
         self._entropy = world.loop.entropy("keyed")
-        self._process = world.loop.process("keyed-clients")
+        self._process = world.loop.client("keyed-clients")
         self._tasks: list[asyncio.Task[None]] = []
         self._acknowledged = 0
         self._records: list[Record] = []

@@ -41,7 +41,7 @@ class KeyedAppends:
         """Prepare. ``topic`` returns the topic once it exists."""
         self._cluster = cluster
         self._topic = topic
-        self._process = cluster.loop.process("keyed-appends")
+        self._process = cluster.loop.client("keyed-appends")
         self._entropy = cluster.loop.entropy("keyed-appends")
         self._returned: dict[bytes, dict[int, Receipt]] = {}
         """By key, the receipts of the calls by their numbers."""

@@ -123,6 +123,8 @@ class SimulatedProcess:
         self.context = contextvars.Context()
         """A context in which this process is current, for callbacks from outside, such as the network's."""
         self.context.run(_PROCESS.set, self)
+        self.touched: list[Any] | None = None
+        """The members of a cluster that an event of this process can change at once; None = any."""
         self._loop = loop
         self._runs = True
         self._held: list[asyncio.Handle] = []
@@ -273,6 +275,12 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         """Make a new process; ``name`` is for people and the trace, and may be used again after its death."""
         process = SimulatedProcess(self, name)
         self._processes.append(process)
+        return process
+
+    def client(self, name: str) -> SimulatedProcess:
+        """Make a new process that reaches the members of a cluster by messages alone."""
+        process = self.process(name)
+        process.touched = []
         return process
 
     def step(self) -> bool:

@@ -52,7 +52,7 @@ class OrderReaders:
         self._topics = topics
         self._number = number
         self._divided = divided
-        self._process = cluster.loop.process("order-readers")
+        self._process = cluster.loop.client("order-readers")
         self._begun: set[str] = set()
         self.seen: dict[str, dict[int, _Place]] = {}
         """By topic and position, what the first reader got there."""

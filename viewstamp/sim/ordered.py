@@ -54,7 +54,7 @@ class OrderedStreams:
         """Prepare. ``streams`` returns those that exist by now; without ``writes`` only others write to them."""
         self._cluster = cluster
         self._streams = streams
-        self._process = cluster.loop.process("stream-writers")
+        self._process = cluster.loop.client("stream-writers")
         self._entropy = cluster.loop.entropy("stream-writers")
         self._tasks: list[asyncio.Task[None]] = []
         self._given: dict[tuple[Stream, int], GlobalRun] = {}

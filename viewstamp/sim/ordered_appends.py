@@ -68,7 +68,7 @@ class OrderedAppends:
         """
         self._cluster = cluster
         self._streams = streams
-        self._process = cluster.loop.process("ordered-appends")
+        self._process = cluster.loop.client("ordered-appends")
         self._entropy = cluster.loop.entropy("ordered-appends")
         self._clients = clients
         self._pause_seconds = pause_seconds

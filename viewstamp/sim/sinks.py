@@ -202,7 +202,7 @@ class SinkWorkload:
         """Start a driver; return its process, and a future that is done when it has ended or was killed."""
         self._drivers += 1
         name = f"d{self._drivers}"
-        process = self.cluster.loop.process(name)
+        process = self.cluster.loop.client(name)
         driver = _Driver(self, sink, checkpoint, name, process, self._client(name), is_last=is_last)
         end: asyncio.Future[None] = self.cluster.loop.create_future()
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import posixpath
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -416,7 +416,7 @@ class Volume:
         self._made_by: dict[str, _NameChange] = {}
         """The unsynced change that last set each name."""
         self._listed: dict[tuple[str, bool], dict[str, Inode]] = {}
-        """The results of ``names`` and ``certain_names`` since a name last changed, by (directory, is certain)."""
+        """The results of ``names`` and ``certain_names``, by (directory, is certain), until a name in it changes."""
         self._number = 0
         self._inodes = 0
 
@@ -534,10 +534,11 @@ class Volume:
                 settled.update(change.needs)
         if not settled:
             return
-        self._listed.clear()
         for change in self._changes:
             if change.number in settled:
                 _make(self._durable_names, change)
+                for directory in set(map(posixpath.dirname, change.names)):
+                    self._listed.pop((directory, True), None)
         self._changes = [change for change in self._changes if change.number not in settled]
         self._made_by = {name: by for name, by in self._made_by.items() if by.number not in settled}
 
@@ -552,8 +553,7 @@ class Volume:
         """Return the files in a directory, by name, if any power cut now would leave the name as it is."""
         found = self._listed.get((directory, True))
         if found is None:
-            certain = {path: inode for path, inode in self._durable_names.items() if path not in self._made_by}
-            found = self._listed[directory, True] = _within(directory, certain)
+            found = self._listed[directory, True] = _within(directory, self._durable_names, self._made_by)
         return found
 
     def possible(self, path: str) -> list[Inode]:
@@ -588,9 +588,11 @@ class Volume:
 
     def _change(self, names: dict[str, Inode | None]) -> None:
         self._number += 1
-        self._listed.clear()
         needs = tuple(sorted({by.number for name in names if (by := self._made_by.get(name)) is not None}))
         directories = {posixpath.dirname(name) for name in names}
+        for directory in directories:
+            self._listed.pop((directory, False), None)
+            self._listed.pop((directory, True), None)
         change = _NameChange(self._number, dict(names), needs, directories)
         self._changes.append(change)
         for name in names:
@@ -598,11 +600,15 @@ class Volume:
         _make(self._names, change)
 
 
-def _within(directory: str, names: Mapping[str, Inode]) -> dict[str, Inode]:
-    """Return the files in a directory itself, by the last part of their path."""
+def _within(directory: str, names: Mapping[str, Inode], but: Container[str] = ()) -> dict[str, Inode]:
+    """Return the files in a directory itself, by the last part of their path, without the paths in ``but``."""
     prefix = f"{directory}/"
     at = len(prefix)
-    return {path[at:]: inode for path, inode in names.items() if path.startswith(prefix) and path.find("/", at) == -1}
+    return {
+        path[at:]: inode
+        for path, inode in names.items()
+        if path.startswith(prefix) and path.find("/", at) == -1 and path not in but
+    }
 
 
 def _make(names: dict[str, Inode], change: _NameChange) -> None:

@@ -86,7 +86,7 @@ class Workload:
         if not self._cluster.swarm.tokens:
             self._start()
             return
-        process = self._cluster.loop.process("administrator")
+        process = self._cluster.loop.client("administrator")
         task = process.spawn(self._administer(process.name))
         task.add_done_callback(self._on_end)
         self._callers.append(task)
@@ -118,7 +118,7 @@ class Workload:
 
     def _start(self) -> None:
         for number in range(self._cluster.swarm.clients):
-            process = self._cluster.loop.process(f"c{number}")
+            process = self._cluster.loop.client(f"c{number}")
             task = process.spawn(self._run_client(f"c{number}"))
             task.add_done_callback(self._on_end)
             self._callers.append(task)
@@ -149,7 +149,7 @@ class Workload:
         visit = 0
         while not self._is_over:
             visit += 1
-            process = loop.process(f"{name}.{visit}")
+            process = loop.client(f"{name}.{visit}")
             task = process.spawn(self._visit(process.name))
             await asyncio.wait([task], timeout=entropy.expovariate(1 / seconds) if seconds else None)
             if task.done():

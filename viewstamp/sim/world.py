@@ -42,6 +42,8 @@ class World(Cluster):
         for group in self.groups[1:]:
             self.watch(group)
         self.log_times = LogTimeChecker(self)
+        self._seen: dict[str, int] = {}
+        """By name of each member, the changes of its disk at the last event that can have changed it."""
         self.loop.after_event = self._after_event
 
     def watch(self, group: GroupId, founders: frozenset[NodeId] = frozenset()) -> None:
@@ -61,10 +63,21 @@ class World(Cluster):
 
     def _after_event(self) -> None:
         touched = self.touched()
+        if not touched:
+            return
+        written = []
+        for member in touched:
+            changes = member.disk.changes
+            if self._seen.get(member.name) != changes:
+                self._seen[member.name] = changes
+                written.append(member)
         for checker, durability in self.others.values():
-            durability.after_event(is_changed=checker.after_event(touched))
+            is_changed = checker.after_event(touched)
+            if is_changed or written:
+                durability.after_event(written, is_changed=is_changed)
         is_changed = self.checker.after_event(touched)
-        self.durability.after_event(is_changed=is_changed)
+        if is_changed or written:
+            self.durability.after_event(written, is_changed=is_changed)
         if is_changed:
             self.log_times.look()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from viewstamp.ids import GroupId, NodeId
     from viewstamp.node.group import Group
     from viewstamp.node.replica import Replica
+    from viewstamp.wal.control_file import ControlState
 
 __all__ = ["ConsensusChecker"]
 
@@ -38,6 +39,8 @@ class ConsensusChecker:
         self.facts = Facts()
         self._states: dict[str, tuple[object, ...]] = {}
         self._listening: dict[NodeId, Replica] = {}
+        self._durables: dict[NodeId, tuple[ControlState, Durable]] = {}
+        """The durable state of each member when it was last looked at, and the state that it was made from."""
 
     def after_event(self, touched: Iterable[Member]) -> bool:
         """Check the group if a core of the ``touched`` members has changed; return whether one has. Raises Violation.
@@ -86,7 +89,7 @@ class ConsensusChecker:
                     "DurableIsDurable", f"{core.me} counts {core.log.durable_end}, its disk {wal.durable_end}"
                 )
         try:
-            disks = {_core(group).me: _disk(group) for group in groups}
+            disks = {_core(group).me: self._disk(group) for group in groups}
             check(self.facts, [_core(group) for group in groups], disks, skipped=self._skipped)
         except BrokenInvariantError as error:
             raise Violation(error.invariant, str(error)) from error
@@ -102,27 +105,32 @@ class ConsensusChecker:
     def _checked(self, group: Group, send: Callable[[Message], None]) -> Callable[[Message], None]:
         def checked(message: Message) -> None:
             try:
-                check_sent(self.facts, message, _disk(group))
+                check_sent(self.facts, message, self._disk(group))
             except BrokenInvariantError as error:
                 raise Violation(error.invariant, str(error)) from error
             send(message)
 
         return checked
 
+    def _disk(self, group: Group) -> Durable:
+        """Return the durable contents of the disk of a member."""
+        wal, parts = group.wal, group.parts
+        assert wal is not None, "a replica has a log"
+        assert parts is not None, "a replica is a part"
+        state, end = parts.log_store.durable_state, wal.durable_end
+        assert state is not None, "the control file is written before a replica is made"
+        me = parts.raft.core.me
+        known = self._durables.get(me)
+        if known is not None and known[0] is state and known[1].end == end:
+            return known[1]
+        durable = Durable(term=Term(state.term), vote=state.vote, history=_history(state.history), end=end)
+        self._durables[me] = state, durable
+        return durable
+
 
 def _core(group: Group) -> Core:
     assert group.parts is not None, "only groups with a replica are checked"
     return group.parts.raft.core
-
-
-def _disk(group: Group) -> Durable:
-    """Return the durable contents of the disk of a member."""
-    wal, parts = group.wal, group.parts
-    assert wal is not None, "a replica has a log"
-    assert parts is not None, "a replica is a part"
-    state = parts.log_store.durable_state
-    assert state is not None, "the control file is written before a replica is made"
-    return Durable(term=Term(state.term), vote=state.vote, history=_history(state.history), end=wal.durable_end)
 
 
 @lru_cache(maxsize=64)

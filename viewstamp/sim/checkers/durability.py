@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from viewstamp.consensus.standing import majority
 from viewstamp.ids import GROUP_0, GroupId
-from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.damage import Damages
 from viewstamp.sim.disk_log import DiskLog, DiskLogs, Terms
 from viewstamp.sim.violation import Violation
@@ -52,12 +52,20 @@ def agreed_end(log: DiskLog, committed: Terms, commit_end: int) -> int:
     if not mine or not committed:
         return end
     low = max(mine[0][1], committed[0][1])
+    if _from(mine, low, end) == _from(committed, low, end):
+        return end
     for index in sorted(
         {run[1] for run in (*mine, *committed) if low <= run[1] < end} | ({low} if low < end else set())
     ):
         if _term_at(mine, index) != _term_at(committed, index):
             return index
     return end
+
+
+def _from(runs: Terms, low: int, end: int) -> list[tuple[int, int]]:
+    """Return the term and the begin of each run from ``low`` to ``end``; the first one begins at ``low``."""
+    kept = [run for run in runs if low < run[1] < end]
+    return [(_term_at(runs, low), low), *kept] if low < end else kept
 
 
 def _term_at(runs: Terms, index: int) -> int:
@@ -115,13 +123,15 @@ class DurabilityChecker:
         self._disks = disks
         self._damages = damages
 
-    def after_event(self, *, is_changed: bool) -> None:
+    def after_event(self, written: Iterable[Member], *, is_changed: bool) -> None:
         """Read the disks that have changed, and check the invariants if anything is different. Raises Violation.
 
-        ``is_changed``: whether a core has changed.
+        Args:
+          written: the members whose disks have changed since the last call.
+          is_changed: whether a core has changed.
         """
         disks = self._disks
-        if not disks.look() and not is_changed:
+        if not disks.look(written) and not is_changed:
             return
         disks.learn_membership()
         membership = disks.membership
