@@ -776,6 +776,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_placement.py::test_a_second_copy_of_a_cancellation_changes_nothing"),
     ),
     Record(
+        "trim-by-the-applied-end",
+        Case(
+            "tests/streams/test_topic.py::test_a_trim_of_records_that_the_leader_has_not_applied_yet_is_admitted_behind_them"
+        ),
+    ),
+    Record(
         "snapshot-without-groups",
         Case(
             "tests/streams/test_placement.py::test_a_snapshot_has_the_groups_and_older_releases_can_read_one_without_any"
