@@ -1915,6 +1915,16 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/fork/test_loss.py::test_one_of_three_may_lack_acknowledged_records_above_its_log"),
     ),
     Record(
+        "count-who-has-left",
+        Case("tests/sim/test_moved_groups.py::test_a_recovery_from_nodes_that_have_left_names_the_loss[sources1]"),
+    ),
+    Record(
+        "fork-on-the-founders",
+        Case(
+            "tests/sim/test_moved_groups.py::test_a_fork_in_place_moves_the_directories_of_nodes_that_have_left_aside"
+        ),
+    ),
+    Record(
         "readdress-for-ever",
         Case("tests/fork/test_loss.py::test_addresses_of_an_operator_replace_those_of_memberships_up_to_a_generation"),
     ),
