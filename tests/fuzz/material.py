@@ -11,6 +11,7 @@ import os
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 import msgpack
@@ -41,12 +42,14 @@ def tries(count: int) -> settings:
     )
 
 
+@cache
 def numbers() -> st.SearchStrategy[int]:
     """Return numbers, most of them at the limits of types."""
     edges = [0, 1, 2, 127, 128, 255, 256, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63]
     return st.sampled_from([*edges, 2**64 - 1, -1, -(2**31), -(2**63)]) | st.integers(-(2**63), 2**64 - 1)
 
 
+@cache
 def packables() -> st.SearchStrategy[Any]:
     """Return any value that msgpack can encode."""
     plain = (
