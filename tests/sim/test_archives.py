@@ -12,11 +12,14 @@ from tests.mutants.catalogue import CATALOGUE
 from viewstamp.archive.run_file import NewRun
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.sim.archives import Archives
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.run import run_seed
 from viewstamp.sim.run_format import SimpleRuns
 from viewstamp.sim.store import read_run
 from viewstamp.sim.swarm import STORE_FAULTS, Swarm, draw_swarm, with_archives
+from viewstamp.sim.workload import Workload
+from viewstamp.sim.world import World
 from viewstamp.wire.batch import build_batch
 
 SMALL = Swarm(
@@ -89,6 +92,34 @@ def test_an_object_that_is_damaged_behind_its_reader_was_read_as_a_whole() -> No
     assert verdict.invariant == "", verdict.detail
 
 
+def test_a_member_that_dies_in_the_event_in_which_it_deletes_its_log_is_judged() -> None:
+    world = World(4, SMALL)
+    try:
+        workload = Workload(world, world.loop.entropy("workload"))
+        archives = Archives(world, workload.topics)
+        [member] = world.members
+        world.bring_up(member)
+        workload.start()
+        check_all = world.loop.after_event
+        assert check_all is not None
+
+        def die_after_a_trim() -> None:
+            check_all()
+            wal = member.node.group.wal if member.node is not None else None
+            if member.is_up and wal is not None and wal.first_index > 1 and archives.runs:
+                assert member.process is not None
+                member.process.kill()
+
+        world.loop.after_event = die_after_a_trim
+        archives.start()
+        world.loop.run_until(lambda: not member.is_up, seconds=60.0)
+        assert member.process is not None
+        assert member.process.is_dead
+        assert archives.drops
+    finally:
+        world.close()
+
+
 @pytest.mark.parametrize(
     ("mutant", "invariant"),
     [
@@ -114,7 +145,7 @@ def test_about_one_of_seven_fresh_seeds_archives() -> None:
     assert 40 <= len(archiving) <= 90
     assert {swarm.archive_bucket for swarm in archiving} == {False, True}
     assert {swarm.archive_settings for swarm in archiving} == {False, True}
-    assert {kind for swarm in archiving for kind in swarm.archive_faults} == set(STORE_FAULTS)
+    assert {kind for swarm in archiving for kind in swarm.archive_faults} == {*STORE_FAULTS, "gone"}
 
 
 def written_run() -> bytes:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.mutants.catalogue import CATALOGUE
 from tests.sim.test_groups import CALM, PLACED, PlacedWorld
 from tests.sim.test_sealing import KEYS, Keeper, begin, described, finish, pass_time, seal
 from viewstamp.archive.run_store import RunObjects
@@ -22,6 +23,7 @@ from viewstamp.node.state_machine import TopicsQuery
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.disk import SimulatedDisk, Volume
 from viewstamp.sim.faults import Faults
+from viewstamp.sim.run import run_seed
 from viewstamp.sim.run_format import SimpleKeys, SimpleRuns
 from viewstamp.sim.swarm import Swarm
 
@@ -221,3 +223,31 @@ def test_leaders_die_and_the_store_is_away_while_streams_are_archived_and_one_en
             assert by_place[run.stream, run.last_position] == run.last_global
     finally:
         world.close()
+
+
+WORLD = Swarm(
+    nodes=1,
+    clients=1,
+    callers=1,
+    seconds=2.0,
+    faults={},
+    pause_seconds=0.3,
+    segment_bytes=4 * 1024,
+    snapshot_bytes=4 * 1024,
+    archives=True,
+    placed=2,
+)
+
+
+def test_a_run_of_a_seed_archives_its_topic_with_streams_too() -> None:
+    verdict = run_seed(2, swarm=WORLD)
+    assert verdict.invariant == "", verdict.detail
+    assert verdict.stream_runs >= 8
+    assert verdict.archived_runs
+
+
+def test_a_mistake_in_the_runs_of_streams_is_found() -> None:
+    with CATALOGUE["commit-unsynced"].plant():
+        verdict = run_seed(2, swarm=replace(WORLD, callers=0))
+    assert verdict.invariant == "CommittedIsWhole"
+    assert verdict.detail.startswith("simulated@"), "group 0 has no records"

@@ -31,6 +31,7 @@ completely.
 | ``ordered_appends`` | clients that wait for the global positions of their records, and the invariants of these |
 | ``keyed_appends`` | a client whose keys move to other streams, and the order of each key |
 | ``archives`` | an operator who archives the topics, a reader, and the invariants of the archive |
+| ``stream_archives`` | the same of the topic with streams, when groups are placed |
 | ``keyed`` | clients of a keyed topic, and the invariants of what they read |
 | ``store``, ``run_format`` | the store of runs that members share, with its faults; runs as bytes, without pyarrow |
 | ``order_readers`` | readers of these streams in their order, which are compared |

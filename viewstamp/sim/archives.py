@@ -26,7 +26,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from viewstamp.archive.run_file import run_name
 from viewstamp.archive.run_store import ReadableRun
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
@@ -39,18 +38,18 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
+from viewstamp.ids import GROUP_0, Index, Position, TopicId
 from viewstamp.node.archive_queries import ArchivableTopic, ArchivedRun, ArchiveQuery
 from viewstamp.node.node import Node
-from viewstamp.node.state_machine import LocationQuery, TopicsQuery
+from viewstamp.node.state_machine import LocationQuery, StateMachine, TopicsQuery
 from viewstamp.sim.cluster import Member
-from viewstamp.sim.store import SimulatedStore, StoreFaults, read_run
+from viewstamp.sim.store import SimulatedStore, StoreFaults, object_name, read_run
 from viewstamp.sim.topics import Topics
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Archives", "archived_batches"]
+__all__ = ["Archives", "archived_batches", "passing"]
 
 _LOOK_SECONDS = 0.1
 _READ_RECORDS = 40
@@ -64,7 +63,7 @@ _PASSING = (UnavailableError, OutcomeUnknownError, StorageError, UnknownTopicErr
 
 
 @contextmanager
-def _passing() -> Iterator[None]:
+def passing() -> Iterator[None]:
     """Let the errors pass that faults cause. A store that refuses its work ends a request at once."""
     try:
         yield
@@ -162,7 +161,7 @@ class Archives:
             while not self._is_over:
                 await asyncio.sleep(entropy.expovariate(1 / _PAUSE_SECONDS))
                 topic = entropy.choice(self._topics.names)
-                with _passing():
+                with passing():
                     draw = entropy.random()
                     if swarm.archive_settings and entropy.random() < 0.2:
                         await self._configure(client, topic)
@@ -177,7 +176,7 @@ class Archives:
                         self.archived[topic] = max(end, self.archived.get(topic, 1))
             while not self._is_clean:
                 await asyncio.sleep(_TIDY_SECONDS)
-                with _passing():
+                with passing():
                     if swarm.archive_settings:
                         await self._end_settings(client)
                     await self._tidy(client)
@@ -287,7 +286,7 @@ class Archives:
         """Check the runs that the members have. Raises Violation."""
         for member in self._world.members:
             if member.is_up and member.node is not None and member.node.group.parts is not None:
-                for topic in _topics_of(member):
+                for topic in _topics_of(member.machine):
                     self._look_at_runs(member, topic)
                 self._look_at_firsts(member)
 
@@ -322,33 +321,17 @@ class Archives:
                 raise Violation("RunsTile", f"{member.name}: run {run.id} begins at {run.first}, not at {at}")
             at = run.end
             self._archived_ends[run.topic] = max(run.end, self._archived_ends.get(run.topic, 1))
-            self.store.committed.add(int(run.id))
             if run.id not in self.runs:
                 self.runs.add(int(run.id))
-                self._check_whole(run)
+                self.store.check_committed(run)
         if at and at != topic.next_first and topic.next_first != topic.first_position:
             raise Violation("RunsTile", f"{member.name}: the runs end at {at}, the archived end is {topic.next_first}")
 
-    def _check_whole(self, run: ArchivedRun) -> None:
-        """Check the object of a run that was just committed, unless it was dropped and removed already."""
-        name = _name(run.id)
-        data = self.store.intact(name)
-        if data is None and name in self.store.removed:
-            return
-        if not data or not self.store.is_durable(name):
-            raise Violation("CommittedIsWhole", f"run {run.id} is committed, and its object is not durable")
-        try:
-            found = read_run(data, name)
-            list(found.verify())
-        except CorruptionError as error:
-            raise Violation("CommittedIsWhole", f"run {run.id} is committed: {error.message}") from error
-        footer = found.footer
-        held = footer.run, footer.topic, footer.first, footer.end, footer.digest
-        if held != (run.id, run.topic, run.first, run.end, run.digest.hex()):
-            raise Violation("CommittedIsWhole", f"run {run.id} is committed, and its object holds {held}")
-
     def _look_at_log(self, member: Member, node: Node) -> None:
-        """Check a member that has deleted the beginning of its log since the last look. Raises Violation."""
+        """Check a member that has deleted the beginning of its log since the last look. Raises Violation.
+
+        Its process may have died in this event.
+        """
         wal = node.group.wal
         assert wal is not None, "the caller has looked"
         begin, end = wal.first_index, wal.durable_end
@@ -358,9 +341,9 @@ class Archives:
             return
         if begin > known[2] or begin == end:
             return  # A snapshot was installed: these records were never in this log.
-        for topic in _topics_of(member):
+        for topic in _topics_of(node.machine):
             if topic.archived_end < topic.next_position:
-                index, _ = member.machine.query(LocationQuery(topic.id, topic.archived_end))
+                index, _ = node.machine.query(LocationQuery(topic.id, topic.archived_end))
                 if index < begin:
                     raise Violation(
                         "NothingDroppedBefore",
@@ -371,10 +354,10 @@ class Archives:
                 if run.state != "committed" or run.end <= topic.first_position:
                     continue
                 # The sparse map names an index at or before the record, maybe one of the run before this one.
-                located, _ = member.machine.query(LocationQuery(topic.id, max(run.first, topic.first_position)))
+                located, _ = node.machine.query(LocationQuery(topic.id, max(run.first, topic.first_position)))
                 is_dropped = max(located, run.first_index) < begin and run.end_index > known[1]
                 self.drops += is_dropped
-                key = member.name, member.starts, int(run.id)
+                key = member.name, member.starts, object_name(run)
                 if is_dropped and key not in self.store.whole_reads:
                     raise Violation(
                         "NothingDroppedBefore",
@@ -388,13 +371,13 @@ class Archives:
         """Return the names in the store that no committed run with kept records has, and runs that nobody needs."""
         member = next(each for each in self._world.members if each.is_up and each.node is not None)
         needed = {
-            _name(run.id)
-            for topic in _topics_of(member)
+            object_name(run)
+            for topic in _topics_of(member.machine)
             for run in topic.runs
             if run.state == "committed" and run.end > topic.first_position
         }
-        known = {_name(run.id) for topic in _topics_of(member) for run in topic.runs}
-        return sorted(needed ^ (known | set(self.store.names)))
+        known = {object_name(run) for topic in _topics_of(member.machine) for run in topic.runs}
+        return sorted(needed ^ (known | self.store.names_of(GROUP_0)))
 
     def check(self) -> None:
         """Check the store and the catalogue at the end. Raises Violation."""
@@ -417,7 +400,7 @@ class Archives:
 
     def open(self, run: ArchivedRun) -> ReadableRun:
         """Open the object of a run as it is in the store."""
-        name = _name(run.id)
+        name = object_name(run)
         data = self.store.objects.get(name)
         if data is None:
             raise Violation("CommittedIsWhole", f"in the end {name} is missing")
@@ -443,10 +426,5 @@ def archived_batches(archives: Archives, member: Member, topic: str, begin: Inde
     return batches
 
 
-def _topics_of(member: Member) -> list[ArchivableTopic]:
-    topics = member.machine.query(TopicsQuery())
-    return [member.machine.query(ArchiveQuery(topic["name"])) for topic in topics]
-
-
-def _name(run: int) -> str:
-    return run_name(ClusterId("simulated"), RunId(run))
+def _topics_of(machine: StateMachine) -> list[ArchivableTopic]:
+    return [machine.query(ArchiveQuery(topic["name"])) for topic in machine.query(TopicsQuery())]

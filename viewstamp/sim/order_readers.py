@@ -22,7 +22,7 @@ from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
 from viewstamp.client.stream_ranges import StreamRanges
-from viewstamp.errors import PeerError, TrimmedError, UnavailableError, UnknownTopicError
+from viewstamp.errors import CorruptionError, PeerError, TrimmedError, UnavailableError, UnknownTopicError
 from viewstamp.ids import NodeId
 from viewstamp.node.order_queries import TopicOrderQuery
 from viewstamp.node.placement_queries import SpreadTopicQuery
@@ -53,6 +53,8 @@ class OrderReaders:
         self._number = number
         self._divided = divided
         self._process = cluster.loop.client("order-readers")
+        self.was_damaged: Callable[[float], bool] = lambda began: False
+        """Whether archived records could not be read at a moment since a time, because of a fault."""
         self._begun: set[str] = set()
         self.seen: dict[str, dict[int, _Place]] = {}
         """By topic and position, what the first reader got there."""
@@ -89,6 +91,7 @@ class OrderReaders:
         )
         ranges = StreamRanges(client)
         while True:
+            began = self._cluster.loop.time()
             try:
                 if number < self._divided:
                     await self._read_range(ranges, topic, number)
@@ -100,6 +103,11 @@ class OrderReaders:
                 self.positions[topic, number] = error.first
                 self._kept[topic] = max(error.first, self._kept.get(topic, 1))
             except (UnavailableError, UnknownTopicError):  # A member that lags does not know the topic yet.
+                await asyncio.sleep(_PAUSE_SECONDS)
+            except CorruptionError as error:
+                if not self.was_damaged(began):
+                    self._cluster.fail(Violation("ReaderSeesTheOrder", f"reader {number} of {topic}: {error}"))
+                    return
                 await asyncio.sleep(_PAUSE_SECONDS)
             except (Violation, PeerError) as error:
                 is_found = isinstance(error, Violation)

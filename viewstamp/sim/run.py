@@ -22,6 +22,7 @@ from viewstamp.sim.keyed import KeyedClients
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.notices import Notices
 from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
+from viewstamp.sim.stream_archives import StreamArchives
 from viewstamp.sim.swarm import KEYED_TOPIC, Swarm, draw_swarm, with_archives, with_groups, with_keyed, with_moves
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.violation import Violation
@@ -67,6 +68,8 @@ class SeedVerdict:
     archived_runs: int = 0
     """Number of runs of archived records that were committed ..."""
     archive_drops: int = 0
+    stream_runs: int = 0
+    """Number of runs of streams that were committed."""
     key_runs: int = 0
     """Number of runs of keys that were committed ..."""
     key_ranges: int = 0
@@ -138,10 +141,15 @@ def run_seed(
     moves = GroupMoves(world, placed.placer) if placed is not None and swarm.moves else None
     archives = Archives(world, workload.topics) if swarm.archives else None
     keyed = KeyedClients(world) if swarm.keyed else None
+    streams = (
+        StreamArchives(world, archives.store, placed.placer) if archives is not None and placed is not None else None
+    )
+    if placed is not None and archives is not None:
+        placed.readers.was_damaged = archives.store.was_damaged
     invariant = detail = ""
     is_judged = False
     try:
-        is_judged = _run(world, workload, faults, placed, moves, archives, keyed, steps)
+        is_judged = _run(world, workload, faults, placed, moves, archives, streams, keyed, steps)
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
@@ -161,6 +169,7 @@ def run_seed(
         digest=trace.digest(),
         archived_runs=len(archives.runs) if archives is not None else 0,
         archive_drops=archives.drops if archives is not None else 0,
+        stream_runs=len(streams.runs) if streams is not None else 0,
         key_runs=len(keyed.runs) if keyed is not None else 0,
         key_ranges=keyed.ranges if keyed is not None else 0,
         key_reads=len(keyed.seen) if keyed is not None else 0,
@@ -179,6 +188,7 @@ def _run(
     placed: PlacedGroups | None,
     moves: GroupMoves | None,
     archives: Archives | None,
+    streams: StreamArchives | None,
     keyed: KeyedClients | None,
     steps: int | None,
 ) -> bool:
@@ -197,6 +207,8 @@ def _run(
         moves.start()
     if archives is not None:
         archives.start()
+    if streams is not None:
+        streams.start()
     if keyed is not None:
         keyed.start()
     loop.run_until(lambda: steps is not None and loop.events >= steps, seconds=world.swarm.seconds)
@@ -214,6 +226,8 @@ def _run(
         moves.stop()
     if archives is not None:
         archives.stop(lambda: workload.is_done)
+    if streams is not None and placed is not None:
+        streams.stop(lambda: placed.is_done)
     if keyed is not None:
         keyed.stop(lambda: workload.is_done)
     # A session that lost acknowledged batches cannot go on, so its client waits for ever.
@@ -227,6 +241,7 @@ def _run(
                 and (placed is None or placed.is_done)
                 and (moves is None or (moves.is_done and not moves.unlike))
                 and (archives is None or archives.is_done)
+                and (streams is None or streams.is_done)
                 and (keyed is None or keyed.is_done)
             )
         ),
@@ -241,6 +256,8 @@ def _run(
         moves.check()
     if archives is not None:
         archives.check()
+    if streams is not None:
+        streams.check()
     if keyed is not None:
         keyed.check()
     contents = {member.id: contents_of(member, archives) for member in world.members}

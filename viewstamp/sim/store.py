@@ -16,7 +16,7 @@ only the bytes of a run differ (``run_format.py``).
 unsynced changes |
 | die | the next process that calls the store dies within its next calls, before or after the effect of one |
 | gone | the directory is empty, as a mount point whose mount is away, or the bucket, as another one of its name; then \
-it has again what it had before. Only scenarios have it |
+it has again what it had before, at the latest when a member has no run to ask for |
 | truncate, flip, miss, replace, foreign | an object lost its end; has another bit; is not there; has the content of \
 another run; is that of another cluster. When the fault ends, an intact copy is put in its place |
 
@@ -38,12 +38,12 @@ from io import BytesIO
 from typing import cast
 
 from viewstamp.archive.key_rows import KeyFooter
-from viewstamp.archive.run_file import RunFooter
+from viewstamp.archive.run_file import RunFooter, run_folder, run_name
 from viewstamp.archive.run_store import ReadableRun, RunObjects
 from viewstamp.archive.store import DirectoryObjects, ObjectCreation, ObjectFile, ObjectStore
-from viewstamp.errors import StorageError, StorageFullError, UnavailableError, ViewstampError
+from viewstamp.errors import CorruptionError, StorageError, StorageFullError, UnavailableError, ViewstampError
 from viewstamp.host.interfaces import Buffer
-from viewstamp.ids import ClusterId, Position, RunId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, Position, RunId
 from viewstamp.node.archive_queries import ArchivedRun, NewestRunsQuery, RunQuery
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.keyed_queries import KeyRunQuery
@@ -55,11 +55,10 @@ from viewstamp.sim.swarm import STORE_FAULTS
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.volume import Volume
 
-__all__ = ["SimulatedStore", "StoreFaults", "read_run"]
+__all__ = ["SimulatedStore", "StoreFaults", "object_name", "read_run"]
 
 _ROOT = "/store"
 _CLUSTER = ClusterId("simulated")
-_FOLDER = f"{_CLUSTER}/"
 _SUFFIX = ".parquet"
 _CALLS_UNTIL_MAX = 12
 _LATE_SECONDS = 3.0
@@ -89,10 +88,10 @@ class SimulatedStore:
         """The number of puts whose objects have yet to appear."""
         self.removed: set[str] = set()
         """The names that members have removed."""
-        self.whole_reads: set[tuple[str, int, int]] = set()
-        """(member, number of its start, run): who has read which object when it was whole, after the commit."""
-        self.committed: set[int] = set()
-        """The runs that a member had as committed once."""
+        self.whole_reads: set[tuple[str, int, str]] = set()
+        """(member, number of its start, name): who has read which object when it was whole, after the commit."""
+        self.committed: set[str] = set()
+        """The names of the objects of runs that a member had as committed once."""
         self.counts: dict[str, int] = {}
         self._volume = Volume()
         self._mounted = self._volume
@@ -120,15 +119,24 @@ class SimulatedStore:
         """All complete objects by their names, with the bytes that a reader sees."""
         if self.is_bucket:
             return dict(self._bucket)
-        names = self._volume.names(f"{_ROOT}/{_CLUSTER}")
-        return {_FOLDER + name: bytes(inode.data) for name, inode in names.items() if name.endswith(_SUFFIX)}
+        return {
+            f"{folder}/{name}": bytes(inode.data)
+            for folder in sorted(self._volume.list_directory(_ROOT))
+            for name, inode in self._volume.names(f"{_ROOT}/{folder}").items()
+            if name.endswith(_SUFFIX)
+        }
 
     @property
     def names(self) -> list[str]:
         """All names, also of what is not complete."""
         if self.is_bucket:
             return sorted(self._bucket)
-        return [_FOLDER + name for name in sorted(self._volume.names(f"{_ROOT}/{_CLUSTER}"))]
+        folders = sorted(self._volume.list_directory(_ROOT))
+        return [f"{folder}/{name}" for folder in folders for name in sorted(self._volume.names(f"{_ROOT}/{folder}"))]
+
+    def names_of(self, group: GroupId) -> set[str]:
+        """Return the names of a group's runs among :attr:`names`."""
+        return {name for name in self.names if name.startswith(run_folder(_CLUSTER, group))}
 
     def intact(self, name: str) -> bytes | None:
         """Return the bytes of an object without the damage that a fault has done; None = there is none."""
@@ -138,14 +146,37 @@ class SimulatedStore:
         """Return whether a power cut now would leave the object as it is."""
         if self.is_bucket or name in self.damaged:
             return True
-        found = self._volume.certain_names(f"{_ROOT}/{_CLUSTER}").get(name.removeprefix(_FOLDER))
+        folder, _, file = name.partition("/")
+        found = self._volume.certain_names(f"{_ROOT}/{folder}").get(file)
         return found is not None and found.is_synced
+
+    def check_committed(self, run: ArchivedRun) -> None:
+        """Check the object of a run that a member has as committed, unless it was dropped and removed already.
+
+        Raises Violation.
+        """
+        name = object_name(run)
+        self.committed.add(name)
+        data = self.intact(name)
+        if data is None and name in self.removed:
+            return
+        if not data or not self.is_durable(name):
+            raise Violation("CommittedIsWhole", f"{name} is that of a committed run, and it is not durable")
+        try:
+            found = read_run(data, name)
+            list(found.verify())
+        except CorruptionError as error:
+            raise Violation("CommittedIsWhole", f"{name} is that of a committed run: {error.message}") from error
+        footer = found.footer
+        held = footer.group, footer.run, footer.topic, footer.first, footer.end, footer.digest
+        if held != (run.group, run.id, run.topic, run.first, run.end, run.digest.hex()):
+            raise Violation("CommittedIsWhole", f"{name} is that of the committed run {run}, and it holds {held}")
 
     # Faults.
 
     def do(self, kind: str) -> Callable[[], None]:
         """Begin a fault; return what ends it."""
-        if kind == "gone" and not self._has_runs():
+        if kind == "gone" and not any(map(_has_runs, self.cluster.members)):
             return lambda: None
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.cluster.note("store", "!", f"fault {kind}")
@@ -180,10 +211,13 @@ class SimulatedStore:
         """Return whether an object was damaged by a fault, or gone with the others, at a moment since ``began``."""
         return bool(self.damaged) or "gone" in self.troubles or self.healed_at >= began
 
-    def _has_runs(self) -> bool:
-        """Return whether a member has a committed run. Before the first one, an empty store is taken for a new one."""
-        members = (each for each in self.cluster.members if each.is_up and each.node is not None)
-        return any(each.node.group.parts and each.machine.query(NewestRunsQuery(1)) for each in members if each.node)
+    def be_new(self, member: Member) -> None:
+        """End the fault ``gone`` if a member has no run to ask for, because it takes an empty store for a new one then.
+
+        That is a limit of the product: note 0022.
+        """
+        if "gone" in self.troubles and not _has_runs(member):
+            self._end("gone")
 
     def _mount(self, volume: Volume, bucket: dict[str, bytes]) -> None:
         """Let the members see a volume, or a bucket; files that they have open are not there any more."""
@@ -316,6 +350,12 @@ class SimulatedStore:
         self.removed.add(name)
 
 
+def _has_runs(member: Member) -> bool:
+    """Return whether a member has a committed run with kept records, of any group that is open there."""
+    groups = member.node.groups.values() if member.is_up and member.node is not None else ()
+    return any(group.parts is not None and group.machine.query(NewestRunsQuery(1)) for group in groups)
+
+
 def _of_another_cluster(data: bytes) -> bytes:
     """Return the object of the same records of another cluster."""
     size = int.from_bytes(data[-4:], "little")
@@ -346,6 +386,7 @@ class _Objects:
         return self._inner.status()
 
     def prepare(self, folder: str) -> None:
+        self._store.be_new(self._member)
         self._inner.prepare(folder)
 
     def begin(self, name: str) -> ObjectCreation:
@@ -464,48 +505,59 @@ class _Put:
 
 
 class _Runs(RunObjects):
-    """The runs as the process of a member uses them: the real rules, and what the store has seen of its calls."""
+    """The runs of a group as a process uses them: the real rules, and what the store has seen of its calls."""
 
-    def __init__(self, store: SimulatedStore, member: Member, objects: ObjectStore) -> None:
-        super().__init__(objects, _CLUSTER, SimpleRuns(), SimpleKeys())
+    def __init__(self, store: SimulatedStore, member: Member, objects: ObjectStore, group: GroupId = GROUP_0) -> None:
+        super().__init__(objects, _CLUSTER, SimpleRuns(), SimpleKeys(), group)
         self._seen = store
         self._member = member
         self._start = member.starts
+        self._objects = objects
+
+    def of_group(self, group: GroupId) -> RunObjects:
+        return _Runs(self._seen, self._member, self._objects, group)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
-        name = _name(run.id)
+        name = object_name(run)
         before = self._seen.changes.get(name, 0)
         yield from super().check(run)
         if name in self._seen.damaged and self._seen.changes.get(name, 0) == before:
-            self._fail("DamageIsFound", f"verifies run {run.id}, which is damaged")
+            self._fail("DamageIsFound", f"verifies {name}, which is damaged")
         # If it was damaged meanwhile, each part was intact when it was read, because the digest is that of the run.
         if run.state == "committed":  # The leader's look at what it wrote was before.
-            self._seen.whole_reads.add((self._member.name, self._start, int(run.id)))
+            self._seen.whole_reads.add((self._member.name, self._start, name))
 
     def load(self, run: ArchivedRun, position: Position) -> LoadedRecords:
-        found = self._member.machine.query(RunQuery(run.id))
-        if found is not None and found.state == "committed":
-            self._seen.committed.add(int(run.id))
-        if int(run.id) not in self._seen.committed:
-            self._fail("PreparedIsNotRead", f"reads run {run.id}, which was never committed")
+        name, hosted = object_name(run), self._member.group(run.group)
+        if hosted is not None:  # Otherwise the group has just ended on this member.
+            found = hosted.machine.query(RunQuery(run.id))
+            if found is not None and found.state == "committed":
+                self._seen.committed.add(name)
+            if name not in self._seen.committed:
+                self._fail("PreparedIsNotRead", f"reads {name}, whose run was never committed")
         return super().load(run, position)
 
     def remove(self, run: RunId) -> None:
-        machine = self._member.machine
-        found = machine.query(RunQuery(run)) or machine.query(KeyRunQuery(run))
-        replica = self._member.node.replica if self._member.node is not None else None
-        is_orphan = found is None and replica is not None and run < replica.applier.applied_end
-        if not is_orphan and (found is None or found.state != "dropped"):
-            state = "yet to be prepared" if found is None else found.state
-            self._fail("OnlyDroppedIsRemoved", f"removes the object of run {run}, which is {state}")
+        hosted = self._member.group(self._group)
+        if hosted is not None:
+            machine, replica = hosted.machine, hosted.replica
+            found = machine.query(RunQuery(run))
+            if found is None and self._group == GROUP_0:
+                found = machine.query(KeyRunQuery(run))
+            is_orphan = found is None and replica is not None and run < replica.applier.applied_end
+            if not is_orphan and (found is None or found.state != "dropped"):
+                state = "yet to be prepared" if found is None else found.state
+                name = run_name(_CLUSTER, run, self._group)
+                self._fail("OnlyDroppedIsRemoved", f"removes {name}, whose run is {state}")
         super().remove(run)
 
     def _fail(self, invariant: str, text: str) -> None:
         self._seen.cluster.fail(Violation(invariant, f"{self._member.name} {text}"))
 
 
-def _name(run: int) -> str:
-    return f"{_FOLDER}{run:020d}{_SUFFIX}"
+def object_name(run: ArchivedRun) -> str:
+    """Return the name of the object of a run."""
+    return run_name(_CLUSTER, run.id, run.group)
 
 
 class StoreFaults:

@@ -59,6 +59,8 @@ STORE_FAULTS = (
     *("truncate", "flip", "miss", "replace", "foreign"),
 )
 """The kinds of faults of the store of archived records: ``store.py``. The last five damage an object."""
+_GONE_CHANCE = 0.25
+"""The share of stores that are gone for a time, of those of seeds."""
 
 KEYED_TOPIC = "keyed"
 """The name of the topic of ``Swarm.keyed``."""
@@ -245,6 +247,7 @@ def with_archives(swarm: Swarm, entropy: random.Random) -> Swarm:
     faults = tuple(entropy.sample(STORE_FAULTS, number))
     snapshot_bytes, value_bytes_max = entropy.choice((4, 16, 48)) * 1024, entropy.choice((40, 1000, 4000))
     has_settings = entropy.random() < 0.5
+    faults += _gone(entropy)
     if swarm.sync_seconds or swarm.tokens:
         return swarm
     return replace(
@@ -265,6 +268,7 @@ def with_keyed(swarm: Swarm, entropy: random.Random) -> Swarm:
     """Return the swarm with a keyed topic, unless its settings exclude it, or it has an archive already."""
     faults = tuple(entropy.sample(STORE_FAULTS, entropy.choice((0, 1, 2, 3, 5))))
     is_bucket, snapshot_bytes = entropy.random() < 0.4, entropy.choice((4, 16, 48)) * 1024
+    faults += _gone(entropy)
     if swarm.sync_seconds or swarm.tokens or swarm.archives or swarm.majority_loses_power:
         return swarm
     return replace(
@@ -275,6 +279,11 @@ def with_keyed(swarm: Swarm, entropy: random.Random) -> Swarm:
         bytes_max=4096 * 1024 if swarm.bytes_max else 0,
         snapshot_bytes=snapshot_bytes,
     )
+
+
+def _gone(entropy: random.Random) -> tuple[str, ...]:
+    """Return the fault of a store that is gone for a time, in some seeds; drawn last, so that the others stay."""
+    return ("gone",) if entropy.random() < _GONE_CHANCE else ()
 
 
 def _draw(entropy: random.Random) -> Swarm:
