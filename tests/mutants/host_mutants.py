@@ -10,9 +10,10 @@ from viewstamp.consensus.state import Core
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node import host_changes, hosting
 from viewstamp.node.host_changes import HostChanges, has_left, ids_of
+from viewstamp.node.hosting import Hosting
 from viewstamp.node.inbox import Join
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.placement_queries import PlacedGroup
+from viewstamp.node.placement_queries import GroupsQuery, PlacedGroup
 from viewstamp.streams import group_hosts
 from viewstamp.streams.placement import Placements
 
@@ -51,6 +52,15 @@ def report_an_uncommitted_removal() -> AbstractContextManager[None]:
         return not ids_of(core, node)
 
     return everywhere(host_changes.has_left, has_left)
+
+
+def remove_the_records_of_a_leaving_host() -> AbstractContextManager[None]:
+    """A host removes its directory while it is still a voter."""
+
+    def ended(self: Hosting) -> list[GroupId]:
+        return [each.id for each in self._queried(GroupsQuery()) if self._group.options.node in each.leaving]
+
+    return patched(Hosting, _ended=property(ended))
 
 
 def add_a_host_by_its_name() -> AbstractContextManager[None]:
@@ -131,6 +141,12 @@ HOST_MUTANTS: dict[str, Mutant] = {
             "a node closes a group in which it still counts",
             report_an_uncommitted_removal,
             rule="§7, rule 15",
+        ),
+        Mutant(
+            "remove-the-records-of-a-leaving-host",
+            "a voter removes its records",
+            remove_the_records_of_a_leaving_host,
+            rule="§7",
         ),
         Mutant(
             "add-a-host-by-its-name",

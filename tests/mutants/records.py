@@ -776,12 +776,6 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_placement.py::test_a_second_copy_of_a_cancellation_changes_nothing"),
     ),
     Record(
-        "trim-by-the-applied-end",
-        Case(
-            "tests/streams/test_topic.py::test_a_trim_of_records_that_the_leader_has_not_applied_yet_is_admitted_behind_them"
-        ),
-    ),
-    Record(
         "snapshot-without-groups",
         Case(
             "tests/streams/test_placement.py::test_a_snapshot_has_the_groups_and_older_releases_can_read_one_without_any"
@@ -1679,6 +1673,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_host_changes.py::test_a_removal_that_is_not_committed_is_none"),
     ),
     Record(
+        "remove-the-records-of-a-leaving-host",
+        Case("tests/node/test_host_changes.py::test_a_leaving_host_keeps_its_records_until_it_has_left"),
+    ),
+    Record(
         "add-a-host-by-its-name",
         Case("tests/node/test_host_changes.py::test_a_node_is_added_to_a_group_and_another_one_leaves_it"),
     ),
@@ -1913,16 +1911,6 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "recover-promises-everything",
         Case("tests/fork/test_loss.py::test_one_of_three_may_lack_acknowledged_records_above_its_log"),
-    ),
-    Record(
-        "count-who-has-left",
-        Case("tests/sim/test_moved_groups.py::test_a_recovery_from_nodes_that_have_left_names_the_loss[sources1]"),
-    ),
-    Record(
-        "fork-on-the-founders",
-        Case(
-            "tests/sim/test_moved_groups.py::test_a_fork_in_place_moves_the_directories_of_nodes_that_have_left_aside"
-        ),
     ),
     Record(
         "readdress-for-ever",

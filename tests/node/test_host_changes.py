@@ -13,6 +13,7 @@ from tests.node.group import CLUSTER, wait_for
 from tests.node.test_hosting import Placing
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import RequestError, UnavailableError, ViewstampError
+from viewstamp.host.blocking import in_thread
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node import Node, NodeOptions, server
 from viewstamp.node.applier import Applier
@@ -71,19 +72,20 @@ async def test_a_node_is_added_to_a_group_and_another_one_leaves_it(tmp_path: Pa
         assert info.leaving == ("n3",) or "n3" not in info.hosts
         await group.votes(placed, N1, N2, N4)
         await group.left(placed, N3)
-        await wait_for(lambda: placed not in group.nodes[N3].groups, group.journal.tail)
-        assert group.nodes[N3].hosting.unused == {
-            placed: "this node has left the group, so the directory may be removed"
-        }
+        directory = Path(group.nodes[N3].options.data_dir, "groups", str(placed))
+        await wait_for(lambda: not directory.exists(), group.journal.tail)
+        assert placed not in group.nodes[N3].groups
         assert set((await client.remove_group_member(placed, "n3")).hosts) == {"n1", "n2", "n4"}
         with pytest.raises(RequestError, match=f"n3 has left group {placed}, and a node is not added to a group again"):
             await client.add_group_member(placed, "n3")
 
         await group.stop("n3")
+        await in_thread(directory.mkdir)  # As if the removal had been interrupted at its last step.
         await group.run("n3")
         await group.create(placed, "two")
-        await wait_for(lambda: group.nodes[N3].hosting.unused.get(placed), group.journal.tail)
+        await wait_for(lambda: not directory.exists(), group.journal.tail)
         assert placed not in group.nodes[N3].groups
+        assert group.nodes[N3].hosting.unused == {}
         await client.remove_member("n3")
         assert [name_of(each) for each in group.nodes[N1].group.membership.addresses] == ["n1", "n2", "n4"]
 
@@ -160,6 +162,28 @@ async def test_a_leader_that_cannot_confirm_that_it_leads_reports_nobody_as_gone
             await wait_for(lambda: any(left_by(node, placed) for node in group.nodes.values()), group.journal.tail)
         assert reports
         assert leader not in reports, "its messages reach nobody in this group"
+
+
+async def test_a_leaving_host_keeps_its_records_until_it_has_left(tmp_path: Path) -> None:
+    """Without n2 no removal of n3 can be committed."""
+    async with Moving(tmp_path, 3) as group:
+        await group.run()
+        placed = await group.place("s1")
+        await group.create(placed, "one")
+        await group.has_topics(placed, "one")
+        await group.stop("n2")
+        await group.client().remove_group_member(placed, "n3")
+        last = group.nodes[N3]
+        await wait_for(
+            lambda: next(each.leaving for each in last.machine.query(GroupsQuery()) if each.id == placed),
+            group.journal.tail,
+        )
+        await wait_for(lambda: last.hosting._sweep is None, group.journal.tail)
+        directory = Path(last.options.data_dir, "groups", str(placed))
+        assert placed in last.groups
+        assert await in_thread(lambda: (directory / "wal").exists())
+        await group.run("n2")
+        await wait_for(lambda: not directory.exists(), group.journal.tail)
 
 
 async def test_a_removal_that_is_not_committed_is_none(tmp_path: Path) -> None:

@@ -263,9 +263,9 @@ class Admin:
         """Let a host leave an established group. Returns when that is committed; the node is still a member then.
 
         The leader of the group then removes it, as soon as a majority of the other voters answers. The node has left
-        when :meth:`list_groups` does not have it in ``hosts`` any more. Its directory stays on its disk, and is not
-        used again; a node that has left a group is not added to it again. Parameters and errors as
-        :meth:`add_group_member`; RequestError also if no other host would stay. The same call again is harmless.
+        when :meth:`list_groups` does not have it in ``hosts`` any more. It then removes its directory of the group, and
+        is not added to the group again. Parameters and errors as :meth:`add_group_member`; RequestError also if no
+        other host would stay. The same call again is harmless.
         """
         request = UnhostGroup(group=as_whole(group, "the id of a group"), node=as_text(node, "the name of a node"))
         frame = await self.ask_leader(request, "the hosts are not changed", timeout=timeout)

@@ -15,7 +15,7 @@ joins the group |
 | an established group | of another incarnation, and has voted | refuses it, because people must decide |
 | an established group | has a new id already | opens it under that id |
 | an established group, to which this node was added | as for a lost disk | joins the group under a new id |
-| an established group, which this node has left | any | closes the group, leaves the directory, and reports it |
+| an established group, which this node has left | any | as for a removed group |
 | the group as cancelled | any | removes it if it holds nothing (``cancelled.py``) |
 | the group as removed | any | closes the group, and removes the directory with its records (``removed.py``) |
 | no group of this id, or one of other nodes | any | leaves it as it is, and reports it |
@@ -44,7 +44,7 @@ from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import reborn
 from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup, RemovedGroupsQuery
 from viewstamp.node.removed import remove_removed
-from viewstamp.node.state_machine import StateMachine
+from viewstamp.node.state_machine import AnswerT, Query, StateMachine
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
@@ -107,13 +107,13 @@ class Hosting:
         self._incarnations: dict[GroupId, str] = {}
         """The disks of the directories that this process has completed for groups that were not established."""
         self.kept: dict[GroupId, str] = {}
-        """The directories of cancelled and removed groups that were not removed, each with the reason."""
+        """The directories of groups that have ended here and were not removed, each with the reason."""
         self._found: list[GroupId] = []
         """The groups of which this node had a directory when it started, and those that it has closed since."""
         self._swept: set[GroupId] = set()
-        """The cancelled and removed groups that this process has no directory of any more, or has in ``kept``."""
+        """The groups that have ended here of which this process has no directory any more, or has it in ``kept``."""
         self._sweep: asyncio.Task[None] | None = None
-        """Removes directories of cancelled and removed groups; None = there is nothing to remove."""
+        """Removes directories of groups that have ended here; None = there is nothing to remove."""
         self._is_stopping = False
 
     def look(self) -> None:
@@ -131,7 +131,7 @@ class Hosting:
         if self._group.parts is None:
             return {}
         placed = {each.id: each for each in self._group.machine.query(GroupsQuery())}
-        ended = {*self._queried(CancelledGroupsQuery()), *self._queried(RemovedGroupsQuery()), *self._swept}
+        ended = {*self._queried(CancelledGroupsQuery()), *self._ended, *self._swept}
         found = {group: self._why_unused(placed.get(group)) for group in self._found if group not in ended}
         return {group: reason for group, reason in found.items() if reason} | self.kept
 
@@ -139,8 +139,6 @@ class Hosting:
         if placed is None:
             end = self._group.applied_index
             return f"no group of this id is placed, by the log of group 0 up to index {end}"
-        if self._group.options.node in placed.left:
-            return "this node has left the group, so the directory may be removed"
         if self._group.options.node not in placed.hosts:
             return f"the group is placed on {', '.join(placed.hosts)}"
         return ""
@@ -156,9 +154,6 @@ class Hosting:
                 self._swept.discard(placed.id)  # Group 0 starts again, and has not applied the end of this group yet.
                 self._changes[placed.id] = asyncio.Event()
                 self._tasks[placed.id] = asyncio.get_running_loop().create_task(self._bring_up(placed.id))
-        for group in self._left:
-            self._changes[group] = asyncio.Event()
-            self._tasks[group] = asyncio.get_running_loop().create_task(self._close_left(group))
         if self._sweep is None and (self._removed or self._cancelled):
             self._sweep = asyncio.get_running_loop().create_task(self._remove_ended())
 
@@ -170,29 +165,23 @@ class Hosting:
 
     @property
     def _removed(self) -> list[GroupId]:
-        """Return the removed groups that are open here, or whose directories may be left."""
-        return [group for group in self._queried(RemovedGroupsQuery()) if group not in self._swept]
+        """Return the removed groups, and those that this node has left, that are open or may have a directory here."""
+        return [group for group in self._ended if group not in self._swept]
 
-    def _queried(self, query: CancelledGroupsQuery | RemovedGroupsQuery) -> list[GroupId]:
+    @property
+    def _ended(self) -> list[GroupId]:
+        """Return the removed groups, and those that this node has left."""
+        left = [each.id for each in self._queried(GroupsQuery()) if self._group.options.node in each.left]
+        return [*self._queried(RemovedGroupsQuery()), *left]
+
+    def _queried(self, query: Query[list[AnswerT]]) -> list[AnswerT]:
         """Return the answer by the applied state; [] until the log is replayed."""
         return self._group.machine.query(query) if self._group.parts is not None else []
 
     @property
-    def _left(self) -> list[GroupId]:
-        """Return the open groups that this node has left, and that are not being closed yet."""
-        if self._group.parts is None:
-            return []
-        placed = self._group.machine.query(GroupsQuery())
-        left = [each.id for each in placed if self._group.options.node in each.left]
-        return [group for group in left if group in self._hosted and group not in self._tasks]
-
-    @property
     def placed(self) -> list[PlacedGroup]:
         """Return the groups of which this node is a host, by the applied state; [] until the log is replayed."""
-        if self._group.parts is None:
-            return []
-        placed = self._group.machine.query(GroupsQuery())
-        return [each for each in placed if self._group.options.node in each.hosts]
+        return [each for each in self._queried(GroupsQuery()) if self._group.options.node in each.hosts]
 
     @property
     def unserved(self) -> dict[GroupId, str]:
@@ -235,17 +224,6 @@ class Hosting:
             del self._tasks[group], self._changes[group]
         self.on_placement()  # A group that was cancelled meanwhile is not in use any more.
 
-    async def _close_left(self, group: GroupId) -> None:
-        """Close a group that this node has left; the root of its task."""
-        try:
-            await to_the_end(self._close_group(group))  # A node that stops meanwhile could not close half a group.
-            self._found.append(group)
-            self._logger.info("= group closed, because this node has left it", group=group)
-        except Exception as error:
-            self._on_failed(error)
-        finally:
-            del self._tasks[group], self._changes[group]
-
     async def _take_steps(self, group: GroupId, change: asyncio.Event) -> None:
         """Return when the group is open, or is not placed any more."""
         while True:
@@ -269,12 +247,15 @@ class Hosting:
                     await change.wait()
 
     async def _remove_ended(self) -> None:
-        """Close removed groups, and remove the directories of those and of cancelled ones; the root of its task."""
+        """Close groups that have ended here, and remove their directories and those of cancelled groups.
+
+        The root of its task.
+        """
         try:
             while True:
                 if (removed := next(iter(self._removed), None)) is not None:
                     await self._leave(removed)
-                    await self._remove_directory(removed, remove_removed, "removed")
+                    await self._remove_directory(removed, remove_removed, "removed or left")
                 elif (cancelled := next(iter(self._cancelled), None)) is not None:
                     await self._remove_directory(cancelled, remove_cancelled, "cancelled")
                 else:
@@ -285,13 +266,13 @@ class Hosting:
             self._sweep = None
 
     async def _leave(self, group: GroupId) -> None:
-        """Close a removed group, or end its opening, which may wait for other members without a limit."""
+        """Close a group, or end its opening, which may wait for other members without a limit."""
         if (task := self._tasks.get(group)) is not None:
             task.cancel()
             await asyncio.wait([task])
         if group in self._hosted:
             await to_the_end(self._close_group(group))
-            self._logger.info("= removed group closed", group=group)
+            self._logger.info("= group closed, because it was removed, or this node has left it", group=group)
 
     async def _remove_directory(self, group: GroupId, remove: Callable[[Disk, NodeOptions], bool], what: str) -> None:
         self.failures.pop(group, None)

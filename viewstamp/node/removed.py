@@ -1,6 +1,7 @@
-"""Removes the directory of a group that was removed, with its records, because its id is never used again.
+"""Removes the directory of a group that was removed, or that this node has left, with its records.
 
-The caller has the removal in the applied state of group 0, so its record is committed, and has closed the group.
+The id of a removed group is never used again, and a node that has left a group is never added to it again. The caller
+has the end in the applied state of group 0, so its record is committed, and has closed the group.
 Nothing on the disk is changed before the names and the control file are checked:
 
 | the directory | this node |
@@ -24,7 +25,9 @@ Without any, no member can be opened from the directory: its records are refused
 | 5. the directory | an empty directory is the fourth row, a missing one the first |
 
 Step 2 precedes the others because a node whose group 0 lags after a restart has the group as established again. With a
-control file and a part of the log, it would take part in the group and lack records that it has acknowledged.
+control file and a part of the log, it would take part in the group and lack records that it has acknowledged. If
+nothing is left, it makes a directory with another id, as after the loss of a disk, and no leader adds that id to the
+group: docs/design/0026, "Members of an established group".
 
 The member may have been a founder, or have another id because it joined after a loss of its disk.
 """
@@ -47,7 +50,7 @@ _FILES = frozenset({*CONTROL_NAMES, *(f"{name}.temporary" for name in CONTROL_NA
 
 
 def remove_removed(disk: Disk, options: NodeOptions) -> bool:
-    """Remove the directory of a removed group, durably; return whether there was one. Blocks.
+    """Remove the directory of a group that has ended on this node, durably; return whether there was one. Blocks.
 
     Raises:
       ConfigError, CorruptionError: the directory is not that of a member of the group on this node; it is unchanged.
@@ -89,7 +92,7 @@ def _remove_directory(disk: Disk, path: str) -> None:
 
 def _unexpected(path: str, found: str) -> ConfigError:
     return ConfigError(
-        f"{path} belongs to a group that was removed, and {found}, which no member of that group on this node has; it"
-        " stays",
+        f"{path} belongs to a group that was removed, or that this node has left, and {found}, which no member of that"
+        " group on this node has; it stays",
         remedy="move it out of the way if nothing in it is needed",
     )

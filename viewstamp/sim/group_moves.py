@@ -4,7 +4,7 @@
 | --- | --- |
 | LeftStaysOut | from when any member has applied that a node has left a group, no committed membership of the group \
 has an id of it |
-| HostsAreMembers | at the end the voters of each group are its hosts, and no node has a group open that it has left |
+| HostsAreMembers | at the end the voters of each group are its hosts, and no other node has it or its directory |
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class GroupMoves:
             if placed.leaving or hosts != voters:
                 return f"group {placed.id} has the hosts {sorted(hosts)}, leaving {placed.leaving}, voters {voters}"
             for member in self._world.members:
-                if (member.group(placed.id) is not None) is not (member.name in hosts):
+                has_directory = member.disk.volume.exists(f"{member.data_dir}/groups/{placed.id}")
+                if {member.group(placed.id) is not None, has_directory} != {member.name in hosts}:
                     return f"group {placed.id} has the hosts {sorted(hosts)}, and {member.name} differs"
         return ""
 
