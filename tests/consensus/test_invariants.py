@@ -19,7 +19,9 @@ from viewstamp.consensus.invariants import (
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
+    AppendRequest,
     AppendResponse,
+    HistoryRequest,
     HistoryResponse,
     Message,
     VoteResponse,
@@ -135,6 +137,29 @@ def test_each_violation_is_found_and_named(tamper: Callable[[Group], None], inva
     with pytest.raises(BrokenInvariantError) as caught:
         group.check()
     assert caught.value.invariant == invariant
+
+
+def test_a_leader_may_count_an_acknowledgement_in_the_turn_in_which_it_hears_of_a_newer_term() -> None:
+    """The check sees a follower then, whose commit end nobody had before."""
+    group = running()
+    group.propose("n1", b"c")
+    group.sync("n1")
+    group.deliver(AppendRequest, target="n2")
+    group.drop(AppendRequest, target="n3")
+    group.sync("n2")
+    acknowledged = group.drop(AppendResponse, source="n2", target="n1")
+    group.let_vote_for("n2")
+    group.campaign("n2")
+    for _ in range(20):
+        if asked := group.matching(HistoryRequest, source="n2", target="n1"):
+            break
+        for each in ("n3", "n2"):
+            group.deliver(target=each)
+            group.sync(each)
+    before = group.facts.committed_end
+    group.step("n1", *acknowledged, *asked)
+    core = group["n1"].core
+    assert (core.leader, core.log.commit_end) == ("n2", before + 1)
 
 
 def test_every_invariant_of_a_core_is_shown_to_complain() -> None:

@@ -1,8 +1,9 @@
 """``python -m tests.formats.build_groups NAME``: write a fixture with groups and the archive, with the present code.
 
-As ``build.py``, for what that one lacks: groups, of which one is cancelled; a topic with streams that was trimmed and
-configured, with a stream that has ended and one that was added; schemas; an archived run; a keyed topic with a run of
-keys; snapshots in all groups. n3 was killed.
+As ``build.py``, for what that one lacks: groups, of which one is cancelled and one is removed; a topic with streams
+that was trimmed and configured, with a stream that has ended and one that was added; schemas; an archived run; a keyed
+topic with a run of keys; snapshots in all groups. n3 was killed. With ``--hosts`` also a group with a node that was
+added, and one that n3 has left; each has a stream.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 from tests.formats.build import FIXTURES, anonymous
 from tests.node.group import wait_for
 from tests.node.test_archivist import Store
+from tests.node.test_host_changes import N1, N2, N3, Moving
+from tests.node.test_removed_groups import Removing
 from tests.node.test_stream_topics import Spreading
 from viewstamp.client import Client
 from viewstamp.ids import GroupId
@@ -30,9 +33,13 @@ SCHEMA = "id: int64, name: string?"
 STORE = "store"
 
 
-def cluster(directory: Path) -> Spreading:
+class Nodes(Spreading, Moving, Removing):
+    """Nodes whose groups change in all ways."""
+
+
+def cluster(directory: Path) -> Nodes:
     """Return the nodes of a fixture; their store is beside their directories."""
-    return Spreading(
+    return Nodes(
         directory,
         3,
         run_stores=lambda _: Store(directory),
@@ -43,7 +50,7 @@ def cluster(directory: Path) -> Spreading:
 
 async def contents(client: Client) -> dict[str, Any]:
     """Return what a client sees: groups, records by their positions in the topics, runs, the views by key, schemas."""
-    groups = [[int(group.id), list(group.streams), sorted(group.founders)] for group in await client.list_groups()]
+    groups = [[int(group.id), list(group.streams), sorted(group.hosts)] for group in await client.list_groups()]
     topics: dict[str, Any] = {}
     for spread in await client.list_spread_topics():
         topics[spread.name] = {
@@ -69,7 +76,7 @@ async def contents(client: Client) -> dict[str, Any]:
     }
 
 
-async def fill(nodes: Spreading) -> dict[str, Any]:
+async def fill(nodes: Nodes, *, hosts: bool) -> dict[str, Any]:
     """Write the contents of the fixture; return what a client sees of them."""
     await nodes.run()
     client = nodes.client()
@@ -102,31 +109,54 @@ async def fill(nodes: Spreading) -> dict[str, Any]:
         await client.append("prices", b"" if number == 50 else b"%d " % number * 20, key=b"key %d" % (number % 17))
     while not await client.list_key_runs():  # noqa: ASYNC110
         await asyncio.sleep(0.05)
+    removed = await nodes.established("s4")
+    await nodes.remove(removed)
+    await nodes.is_left(removed)
+    moved = await _change_hosts(nodes, client) if hosts else []
     await client.create_snapshot()
     await client.append("orders", b"the last one", key=b"k3", ordered=True)
     await nodes.caught_up()
-    for group in (first, second):
+    for group in (first, second, *moved):
         await _level(nodes, group)
     return await contents(client)
 
 
-async def _level(nodes: Spreading, group: GroupId) -> None:
+async def _change_hosts(nodes: Nodes, client: Client) -> list[GroupId]:
+    """Add a node to a group, and to another one that n3 leaves then; both have streams with records."""
+    wider = await nodes.established("s5", nodes=("n1", "n2"))
+    other = await nodes.established("s6", nodes=("n1", "n3"))
+    for stream, group in enumerate((wider, other), 5):
+        await client.add_stream("orders", group=group)
+        await client.append("orders", b"before", stream=stream, ordered=True)
+    await client.add_group_member(wider, "n3")
+    await client.add_group_member(other, "n2")
+    await nodes.votes(wider, N1, N2, N3)
+    await nodes.votes(other, N1, N2, N3)
+    await client.remove_group_member(other, "n3")
+    await nodes.left(other, N3)
+    await wait_for(lambda: other not in nodes.nodes[N3].groups, nodes.journal.tail)
+    for stream in (5, 6):
+        await client.append("orders", b"after", stream=stream, ordered=True)
+    return [wider, other]
+
+
+async def _level(nodes: Nodes, group: GroupId) -> None:
     """Wait until all nodes have applied the same records of a group."""
 
     def ends() -> set[int]:
-        hosted = [node.groups[group] for node in nodes.nodes.values()]
+        hosted = [node.groups[group] for node in nodes.nodes.values() if group in node.groups]
         return {int(each.applied_index) for each in hosted}
 
     await wait_for(lambda: len(ends()) == 1, nodes.journal.tail)
 
 
-async def build(path: Path) -> None:
-    """Write the fixture ``path``."""
+async def build(path: Path, *, hosts: bool) -> None:
+    """Write the fixture ``path``; ``hosts`` = with groups whose hosts have changed."""
     with tempfile.TemporaryDirectory() as temporary:
         directory, kept = Path(temporary) / "running", Path(temporary) / "kept"
         directory.mkdir()
         async with cluster(directory) as nodes:
-            expected = await fill(nodes)
+            expected = await fill(nodes, hosts=hosts)
             shutil.copytree(directory / "n3", kept / "n3")
         for name in ("n1", "n2", STORE):
             shutil.copytree(directory / name, kept / name)
@@ -143,7 +173,9 @@ def main() -> None:
     """Build the fixture of one name."""
     parser = argparse.ArgumentParser(prog="python -m tests.formats.build_groups", description=__doc__)
     parser.add_argument("name", help="of the fixture: a version or a date")
-    asyncio.run(build(GROUP_FIXTURES / f"{parser.parse_args().name}.tar.xz"))
+    parser.add_argument("--hosts", action="store_true", help="change the hosts of groups")
+    asked = parser.parse_args()
+    asyncio.run(build(GROUP_FIXTURES / f"{asked.name}.tar.xz", hosts=asked.hosts))
 
 
 if __name__ == "__main__":

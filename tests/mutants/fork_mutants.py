@@ -12,12 +12,14 @@ from tests.mutants.mutants import Mutant, patched
 from viewstamp.consensus.membership import MembershipEntry, Readdressing
 from viewstamp.fork import judge
 from viewstamp.fork.build import Blueprint
-from viewstamp.fork.judge import Basis, ForkSource
+from viewstamp.fork.fork import NewMember
+from viewstamp.fork.judge import Basis, ForkSource, GroupSource
 from viewstamp.fork.loss import PossibleLoss
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Term
 from viewstamp.node import data_dir
 from viewstamp.node.fork_mark import ForkMark
+from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.streams.ledger import Ledger
 from viewstamp.streams.machine import Streams
 from viewstamp.streams.order import Order
@@ -82,6 +84,29 @@ def recover_promises_everything() -> AbstractContextManager[None]:
         original(self, **{**fields, "acknowledged": False})
 
     return patched(PossibleLoss, __init__=init)
+
+
+def count_who_has_left() -> AbstractContextManager[None]:
+    """A recovery takes the old directory of a node that has left a group for that of a member."""
+    original = judge._judge_groups
+
+    def judge_groups(*arguments: Any) -> list[GroupSource]:
+        found = original(*arguments)
+        for each in found:
+            each.source.left = frozenset()
+        return found
+
+    return patched(judge, _judge_groups=judge_groups)
+
+
+def fork_on_the_founders() -> AbstractContextManager[None]:
+    """A fork places a group on its founders again, and not on its hosts."""
+    original = forking._founders
+
+    def founders(placed: PlacedGroup, members: Sequence[NewMember]) -> list[NewMember]:
+        return original(replace(placed, added={}, leaving=(), left=()), members)
+
+    return patched(forking, _founders=founders)
 
 
 def readdress_for_ever() -> AbstractContextManager[None]:
@@ -179,6 +204,13 @@ FORK_MUTANTS = {
             recover_promises_everything,
             rule="§10a",
         ),
+        Mutant(
+            "count-who-has-left",
+            "a recovery counts a node that has left a group as a member of it",
+            count_who_has_left,
+            rule="§7",
+        ),
+        Mutant("fork-on-the-founders", "a fork places a group on its founders again", fork_on_the_founders, rule="§7"),
         Mutant(
             "readdress-for-ever",
             "an operator's addresses replace those of later committed changes",

@@ -776,6 +776,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_placement.py::test_a_second_copy_of_a_cancellation_changes_nothing"),
     ),
     Record(
+        "trim-by-the-applied-end",
+        Case(
+            "tests/streams/test_topic.py::test_a_trim_of_records_that_the_leader_has_not_applied_yet_is_admitted_behind_them"
+        ),
+    ),
+    Record(
         "snapshot-without-groups",
         Case(
             "tests/streams/test_placement.py::test_a_snapshot_has_the_groups_and_older_releases_can_read_one_without_any"
@@ -1911,6 +1917,16 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "recover-promises-everything",
         Case("tests/fork/test_loss.py::test_one_of_three_may_lack_acknowledged_records_above_its_log"),
+    ),
+    Record(
+        "count-who-has-left",
+        Case("tests/sim/test_moved_groups.py::test_a_recovery_from_nodes_that_have_left_names_the_loss[sources1]"),
+    ),
+    Record(
+        "fork-on-the-founders",
+        Case(
+            "tests/sim/test_moved_groups.py::test_a_fork_in_place_moves_the_directories_of_nodes_that_have_left_aside"
+        ),
     ),
     Record(
         "readdress-for-ever",

@@ -42,6 +42,15 @@ def expire_by_oneself() -> AbstractContextManager[None]:
     return patched(Streams, apply=apply)
 
 
+def trim_by_the_applied_end() -> AbstractContextManager[None]:
+    """A leader refuses a trim of records that it has not applied itself yet."""
+
+    def check_trim(self: Leadership, name: str, position: Position) -> None:
+        self._state.trimmable(name, position)
+
+    return patched(Leadership, _check_trim=check_trim)
+
+
 def expire_what_is_used() -> AbstractContextManager[None]:
     """A session ends although a batch of it is in the log."""
 
@@ -266,6 +275,12 @@ STREAM_MUTANTS: dict[str, Mutant] = {
             "a second copy of a cancellation gets an error",
             forget_cancellations,
             rule="§4",
+        ),
+        Mutant(
+            "trim-by-the-applied-end",
+            "a leader refuses a trim of records that only other members have applied yet",
+            trim_by_the_applied_end,
+            rule="§5",
         ),
         Mutant("snapshot-without-groups", "a snapshot holds no groups", snapshot_without_groups, rule="§4"),
         Mutant(

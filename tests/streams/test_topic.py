@@ -102,6 +102,19 @@ def test_a_trim_beyond_the_end_is_refused_before_and_in_the_log(log: Log) -> Non
         fresh.machine.apply(early)
 
 
+def test_a_trim_of_records_that_the_leader_has_not_applied_yet_is_admitted_behind_them(log: Log) -> None:
+    """A member may have applied them before, and so a reader may know them."""
+    topic, session = log.topic(), log.session()
+    log.append(topic, session, 1, count=3)
+    log.propose(records(topic, session, 2, 2, 8))
+    log.propose(trim_topic("orders", 6))
+    with pytest.raises(RequestError, match="ends at position 5, so it cannot be trimmed to 7"):
+        log.propose(trim_topic("orders", 7))
+    while log.unapplied:
+        log.apply()
+    assert bounds(log) == (6, 5)
+
+
 @pytest.mark.parametrize("position", [0, -1, True, 1.5, "1", None])
 def test_a_trim_to_something_that_is_no_position_is_refused(log: Log, position: object) -> None:
     fill(log, 3)

@@ -324,6 +324,12 @@ def finds_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) -
     if disks[core.me].end >= end and begin is not None and core.recovering_until is None:
         holders.append(core.me)
     start = core.history.starts[-1]
+    if facts.leaders.get(start.term) == core.me and start.term < term:
+        # It led until this turn, and may have counted the last acknowledgement before it heard of the newer term.
+        term = start.term
+        holders = [voter for voter in core.membership.electors if facts.acknowledged.get((voter, term), 0) >= end]
+        if disks[core.me].end >= end:
+            holders.append(core.me)
     if start.term != term or end < start.begin or not standing.is_majority(core.membership, holders):
         return f"{core.me} finds everything before {end} committed in term {term} (from {start}), {holders} hold it"
     return None

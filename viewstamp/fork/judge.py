@@ -12,7 +12,7 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError, RequestError
 from viewstamp.host.interfaces import Disk
-from viewstamp.ids import Index, Term
+from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.data_dir import GROUPS_NAME, directories_of_groups
 from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.replay.chain import Chain, build_chain
@@ -90,6 +90,7 @@ class ForkSource:
       takes_groups: whether the other groups were judged, so that the directories may hold some.
       left_behind: with ``SURVIVORS``, the groups in the directories that group 0 does not know; none is copied.
       begin_time: the log time at which the new cluster begins at the earliest, in microseconds since 1970.
+      left: of another group, the nodes that have left it, by group 0; their old directories may be among the sources.
       behind: yields the records, without indices, that the new cluster has behind those of the fork; called for each
         member.
     """
@@ -112,6 +113,7 @@ class ForkSource:
     takes_groups: bool = False
     left_behind: list[str] = field(default_factory=list)
     begin_time: int = 0
+    left: frozenset[NodeId] = frozenset()
     behind: Callable[[], Iterable[Batch]] = tuple
 
     @classmethod
@@ -322,9 +324,11 @@ def _judge_groups(
                 f" {GROUPS_NAME}/ of all nodes to a place outside of the data directories, and repeat the command",
             )
         try:
-            found.append(GroupSource(placed, judge_source(disk, paths, basis=basis, on_bytes=on_bytes)))
+            source = judge_source(disk, paths, basis=basis, on_bytes=on_bytes)
         except NoQuorumError as error:
             raise NoQuorumError(f"group {placed.id}: {error.message}", remedy=error.remedy) from error
+        source.left = frozenset(placed.left)
+        found.append(GroupSource(placed, source))
     return found
 
 

@@ -69,6 +69,8 @@ def possible_loss(source: ForkSource) -> PossibleLoss:
         claim = replica.claim
         if claim is None:
             uncounted[replica.name] = "its identity or the end of its log is lost"
+        elif name_of(claim.member) in source.left:
+            uncounted[replica.name] = "it has left the group; its records are used all the same"
         elif claim.recovering is not None:
             uncounted[replica.name] = "it lost a part of its log"
         elif any(other.member != claim.member and other.refuses(claim) for other in claims):

@@ -228,17 +228,21 @@ class Forking:
 
 
 def remove_empty_directories(data_dirs: Iterable[str]) -> None:
-    """Remove the directories that a fork leaves behind in the data directories of the new members."""
+    """Remove the directories that a fork leaves behind in the data directories of the new members.
+
+    Beside those of the new files these are the ones of groups that the member does not host any more: their old files
+    were moved aside, and `viewstamp doctor` would name each as a directory that is not used.
+    """
     from viewstamp.node.data_dir import GROUPS_NAME
     from viewstamp.node.fork_mark import STAGING_NAME
 
     for directory in data_dirs:
         staging = os.path.join(directory, STAGING_NAME)
-        groups = os.path.join(staging, GROUPS_NAME)
-        with suppress(OSError):
-            for group in os.listdir(groups):
-                _remove_empty(os.path.join(groups, group))
-            os.rmdir(groups)
+        for groups in (os.path.join(staging, GROUPS_NAME), os.path.join(directory, GROUPS_NAME)):
+            with suppress(OSError):
+                for group in os.listdir(groups):
+                    _remove_empty(os.path.join(groups, group))
+                os.rmdir(groups)
         _remove_empty(staging)
 
 

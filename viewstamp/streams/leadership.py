@@ -112,7 +112,7 @@ class Leadership:
             case Kind.CONFIGURE_SCHEMA:
                 self._state.schemable(batch)
             case Kind.TRIM_TOPIC:
-                self._state.trimmable(*decode_trim(batch))
+                self._check_trim(*decode_trim(batch))
             case Kind.BEGIN_ATTEMPT:
                 return self._admit_attempt(batch)
             case Kind.BEGIN_PART:
@@ -173,6 +173,14 @@ class Leadership:
             not each.is_due(log_time) and each.is_due(now) for each in (self._state.staging, self._state.access)
         )
         return encode_expiry(expired) if expired or is_due or self._state.has_ended(log_time, now) else None
+
+    def _check_trim(self, name: str, position: Position) -> None:
+        """Check a trim by the whole log, because its caller may have read a record of it that is applied elsewhere."""
+        topic = self._state.named(name)
+        end = self.view.next_position(topic.id, topic.next_position)
+        if position > end:
+            self.view.check_settled(topic.id)
+        self._state.trimmable(name, position, end)
 
     def _admit_spread_actor(self, batch: Batch) -> Admission:
         view = self.view

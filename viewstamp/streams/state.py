@@ -541,18 +541,19 @@ class State:
             )
         return topic
 
-    def trimmable(self, name: str, position: Position) -> Topic:
-        """Return the topic that a TRIM_TOPIC trims.
+    def trimmable(self, name: str, position: Position, end: Position | None = None) -> Topic:
+        """Return the topic that a TRIM_TOPIC trims, if its next position is ``end``; None = as it is.
 
         Raises:
           UnknownTopicError: there is none.
           RequestError: the position is beyond the end of the topic.
         """
         topic = self.named(name)
-        if position > topic.next_position:
+        end = topic.next_position if end is None else end
+        if position > end:
             raise RequestError(
-                f"topic {name!r} ends at position {topic.next_position - 1}, so it cannot be trimmed to {position}",
-                remedy=f"trim it to {topic.next_position} to delete all its records",
+                f"topic {name!r} ends at position {end - 1}, so it cannot be trimmed to {position}",
+                remedy=f"trim it to {end} to delete all its records",
             )
         self.keys.check_trim(topic, position)
         return topic
