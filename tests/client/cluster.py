@@ -459,7 +459,7 @@ class Peer:
             self.ok(request, {"groups": groups, "applied_index": cluster.log.next_index - 1})
         elif frame.kind == FrameKind.DESCRIBE_SPREAD:
             if self.node.lags and body["stale"]:
-                raise UnknownTopicError(f"no spread topic is named {body['name']!r}")
+                raise UnknownTopicError(f"no topic with streams is named {body['name']!r}")
             topic = cluster.log.machine.query(SpreadTopicQuery(body["name"])).describe()
             order = {"next_position": cluster.next_position, "ordered_ends": [1] * len(topic["groups"])}
             self.ok(request, {"topic": topic, "age": 0.0, "applied_index": cluster.log.next_index - 1, **order})

@@ -33,6 +33,7 @@ from viewstamp.wal.control_file import read_control_state
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.placing import encode_hosted, encode_place
 from viewstamp.wire.spread_actors import SpreadActor, encode_spread_actor
+from viewstamp.wire.spreading import SLOTS
 
 KEYS = [f"k{number}" for number in range(24)]
 
@@ -43,7 +44,7 @@ class Old:
     n3 lacks the last calls of each group.
     """
 
-    def __init__(self, groups: int = 3, *, keys: SequenceOf[str] = KEYS, version: int = 1) -> None:
+    def __init__(self, groups: int = 3, *, keys: SequenceOf[str] = KEYS, version: int = 1, slots: int = SLOTS) -> None:
         self.disk = SimulatedDisk()
         self.home = home = members.Log()
         home.membership()
@@ -55,8 +56,8 @@ class Old:
                 home.add(encode_hosted(self.groups[-1], NodeId(node), f"{at + 1}{number}" * 8))
         self.logs = {group: members.Log() for group in self.groups}
         if groups:
-            spread = home.add(encode_spread_actor("counter", self.groups))
-            self.actor = SpreadActor.over(spread.first_index, "counter", 4096, self.groups)
+            spread = home.add(encode_spread_actor("counter", self.groups, slots=slots))
+            self.actor = SpreadActor.over(spread.first_index, "counter", slots, self.groups)
         for at, log in enumerate(self.logs.values()):
             log.membership()
             log.seconds += at  # The logs have other log times, and other lengths.
@@ -158,6 +159,17 @@ def test_the_instances_are_in_the_groups_that_own_them(before: int, after: int, 
     check_new(old, to, after)
     if to is APART:
         assert planned(old, after).moved == [moved], "the old cluster is as it was"
+
+
+def test_an_actor_of_an_earlier_release_gets_the_slots_of_this_one() -> None:
+    """Also without another number of groups, because with 4,096 slots similar keys may have the same group."""
+    old = Old(4, keys=[f"{shop}-{till}" for shop in range(8) for till in range(8)], slots=4096)
+    assert {old.actor.group_of(key) for key in old.values} == set(old.groups[2:])
+    plan = planned(old, 4)
+    assert plan.moved[0].before == plan.moved[0].after == tuple(old.groups)
+    resharded(old, 4, plan=plan)
+    found = check_new(old, IN_PLACE, 4)
+    assert min(len(found[group].held()["counter"].instances) for group in old.groups) > 8
 
 
 def test_a_cluster_without_groups_spreads_the_actors_that_are_named() -> None:

@@ -31,6 +31,7 @@ from viewstamp.local.target import ClusterTarget
 from viewstamp.node import address_check, group
 from viewstamp.wire import spreading
 from viewstamp.wire.batch import Batch, Kind, encode_batch
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.schema import RequestBody
 
 __all__ = ["CLIENT_MUTANTS"]
@@ -194,6 +195,11 @@ def slot_by_hash() -> AbstractContextManager[None]:
     return everywhere(spreading.slot_of, lambda key, slots: hash(key) % slots)
 
 
+def slot_by_lowest_bits() -> AbstractContextManager[None]:
+    """The slot of a key is computed from the lowest bits of its checksum, which are linear in the bits of the key."""
+    return everywhere(spreading.slot_of, lambda key, slots: (crc32c(key) & 4095) * slots // 4096)
+
+
 def divide_a_numbered_batch() -> AbstractContextManager[None]:
     """A batch that is sent again takes only half of its records; the others get a batch of their own."""
     original = Session.lost
@@ -342,6 +348,7 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             rule="§10a",
         ),
         Mutant("slot-by-hash", "the slot of a key differs between processes", slot_by_hash, rule="§10"),
+        Mutant("slot-by-lowest-bits", "similar keys leave half of the streams empty", slot_by_lowest_bits, rule="§10"),
         Mutant(
             "divide-a-numbered-batch",
             "a batch is divided after it got its sequence",

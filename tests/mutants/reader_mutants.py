@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.archive import ordered_run
+from viewstamp.cli import unordered
 from viewstamp.client import archived_ranges, stream_ranges
 from viewstamp.client.merge import Merge, Piece
 from viewstamp.client.spread_reader import StreamPart
@@ -216,6 +217,15 @@ def part_ends_early() -> AbstractContextManager[None]:
     return patched(StreamRanges, read=read)
 
 
+def read_without_waiting() -> AbstractContextManager[None]:
+    """A command that reads does not wait for the positions of the records that were appended before."""
+
+    async def wait(client: Any, topic: str, seconds: float = 2.0) -> int:
+        return 0
+
+    return everywhere(unordered.wait_for_positions, wait)
+
+
 READER_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -257,6 +267,7 @@ READER_MUTANTS = {
         ("end-with-the-runs-of-streams", "records that are not archived are left out", end_with_the_runs_of_streams),
         ("take-positions-of-the-stream", "a record has its position in the stream", take_positions_of_the_stream),
         ("believe-the-order-of-a-run", "a record is read at a position of another one", believe_the_order_of_a_run),
+        ("read-without-waiting", "a command does not read what was appended before it", read_without_waiting),
         ("trim-the-last-run", "nobody knows where the trimmed records of a stream end", trim_the_last_run),
     )
 }

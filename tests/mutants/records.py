@@ -1129,6 +1129,10 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("slot-by-hash", Case("tests/formats/test_slots.py::test_each_key_has_the_slot_that_it_always_had")),
     Record(
+        "slot-by-lowest-bits",
+        Case("tests/formats/test_slots.py::test_keys_fall_evenly_into_the_streams[two-small-numbers-4]"),
+    ),
+    Record(
         "divide-a-numbered-batch",
         Case("tests/client/test_spread_appends.py::test_a_batch_whose_answer_was_lost_is_written_once_and_whole"),
     ),
@@ -1876,6 +1880,10 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "believe-the-order-of-a-run",
         Case("tests/archive/test_ordered_run.py::test_a_file_with_other_records_than_those_of_the_plan_is_damage"),
+    ),
+    Record(
+        "read-without-waiting",
+        Case("tests/sim/test_spread_appends.py::test_a_command_that_reads_behind_appends_waits_for_their_positions"),
     ),
     Record(
         "trim-the-last-run",

@@ -209,7 +209,7 @@ async def test_a_late_order_and_one_of_no_stream_have_no_effect(tmp_path: Path) 
         leader.group.propose(encode_order(reported(Stream(GroupId(99), "s1.1"), 2)), answers.append)
         await wait_for(lambda: len(answers) == 2, group.journal.tail)
         assert answers[0] == {"version": 1}
-        assert "'s1.1' is no stream of a spread topic in group 99" in str(answers[1])
+        assert "'s1.1' is no stream of a topic with streams in group 99" in str(answers[1])
         await group.has_order({one: 3})
         missing = MissingRunsQuery(one, Position(1), 9)
         assert leader.machine.query(missing) == [], "its stream has the run"

@@ -63,7 +63,7 @@ async def test_a_stream_that_does_not_exist_is_named(tmp_path: Path) -> None:
             with pytest.raises(RequestError, match=f"topic 'orders' has no stream {stream}"):
                 _ = [record async for record in client.read("orders", stream=stream)]
         await client.create_topic("bills")
-        with pytest.raises(UnknownTopicError, match="no spread topic is named 'bills'"):
+        with pytest.raises(UnknownTopicError, match="no topic with streams is named 'bills'"):
             _ = [record async for record in client.read("bills", stream=1)]
 
 

@@ -26,7 +26,7 @@ from viewstamp.errors import (
     UnknownTopicError,
 )
 from viewstamp.ids import GROUP_0, GroupId, NodeId
-from viewstamp.node import server
+from viewstamp.node import placer, server
 from viewstamp.node.changes import check_hosts_none, parse_change
 from viewstamp.node.node import Node
 from viewstamp.node.placement_queries import PlacedGroup, SpreadTopicQuery
@@ -75,9 +75,9 @@ async def test_the_leaders_of_the_groups_create_the_streams_of_a_topic(tmp_path:
             await client.create_spread_topic("orders", 2)
         first, second = await group.established("s1"), await group.established("s2")
         topic = await client.create_spread_topic("orders", 3, retain_bytes=1 << 20, retain_seconds=60)
-        assert (topic.groups, topic.streams, topic.slots) == ((first, second, first), 3, 4096)
+        assert (topic.groups, topic.streams, topic.slots) == ((first, second, first), 3, 4093)
         assert (topic.retain_bytes, topic.retain_seconds) == (1 << 20, 60.0)
-        assert [topic.stream_of(slot) for slot in (0, 1364, 1365, 2729, 2730, 4095)] == [1, 1, 2, 2, 3, 3]
+        assert [topic.stream_of(slot) for slot in (0, 1363, 1364, 2727, 2728, 4092)] == [1, 1, 2, 2, 3, 3]
         assert (topic.group_of(2), topic.topic_of(2)) == (second, "orders.2")
         with pytest.raises(RequestError, match="topic 'orders' has no stream 4"):
             topic.group_of(4)
@@ -94,6 +94,23 @@ async def test_the_leaders_of_the_groups_create_the_streams_of_a_topic(tmp_path:
         assert named.groups == (second, first, second)
         with pytest.raises(TopicExistsError, match="exists with the groups"):
             await client.create_spread_topic("bills", 3, groups=[first])
+
+
+async def test_a_topic_of_an_earlier_release_keeps_its_number_of_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated creation finds the topic, and its keys stay in their streams, although new topics have other slots."""
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        client = group.client()
+        await group.established("s1")
+        await group.established("s2")
+        with monkeypatch.context() as earlier:
+            earlier.setattr(placer, "SLOTS", 4096)
+            topic = await client.create_spread_topic("orders", 2)
+        assert topic.slots == 4096
+        assert await client.create_spread_topic("orders", 2) == topic
+        assert (await client.create_spread_topic("bills", 2)).slots == 4093
 
 
 def retentions(group: Spreading, placed: GroupId) -> list[list[int]]:
@@ -124,7 +141,7 @@ async def test_the_leaders_of_the_groups_configure_the_streams_of_a_topic(tmp_pa
         await wait_for(lambda: retentions(group, first) == [[0] * 2] * 2, group.journal.tail)
         await group.run("n3")
         await wait_for(lambda: retentions(group, second) == [[0]], group.journal.tail)
-        with pytest.raises(UnknownTopicError, match="no spread topic is named 'none'"):
+        with pytest.raises(UnknownTopicError, match="no topic with streams is named 'none'"):
             await client.configure_spread_topic("none", retain_bytes=1)
 
 
@@ -211,7 +228,7 @@ async def test_a_client_of_an_earlier_release_sees_no_spread_topic(tmp_path: Pat
             await client.create_topic("orders")
         with pytest.raises(TopicExistsError, match="topic 'zero' exists, and has no streams"):
             await client.create_spread_topic("zero", 1)
-        with pytest.raises(UnknownTopicError, match="no spread topic is named 'zero'"):
+        with pytest.raises(UnknownTopicError, match="no topic with streams is named 'zero'"):
             await client.describe_spread_topic("zero")
         for groups in ([99], [placed, 99]):
             with pytest.raises(RequestError, match=r"group 99 was never placed|1 streams cannot be in the groups"):

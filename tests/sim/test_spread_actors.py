@@ -17,7 +17,7 @@ from viewstamp.client import Outcome
 from viewstamp.client import groups as client_groups
 from viewstamp.errors import CommandError, OutcomeUnknownError, RequestError, UnavailableError, UnknownActorError
 from viewstamp.ids import GROUP_0, GroupId, NodeId
-from viewstamp.node import server
+from viewstamp.node import placer, server
 from viewstamp.node.actor_owners import SpreadActorsQuery
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.streams import Streams
@@ -323,6 +323,19 @@ def test_a_request_to_spread_an_actor_is_refused_with_the_next_step_and_changes_
     (_, ledger) = caller.run(caller.client.list_actors())
     assert (ledger.name, ledger.instances, ledger.groups) == ("ledger", 1, ())
     caller.client._close()
+
+
+def test_an_actor_of_an_earlier_release_keeps_its_number_of_slots(
+    world: ActorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again finds it, although new actors have other slots."""
+    world.place("s0")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(placer, "SLOTS", 4096)
+        actor = world.ask(lambda client: client.spread_actor("account"))
+    assert actor.slots == 4096
+    assert world.ask(lambda client: client.spread_actor("account")) == actor
+    assert world.ask(lambda client: client.spread_actor("ledger")).slots == 4093
 
 
 def test_a_node_that_lags_is_not_believed_that_an_actor_is_not_spread(world: ActorWorld) -> None:

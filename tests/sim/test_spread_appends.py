@@ -9,6 +9,7 @@ import pytest
 
 from tests.sim.test_client_of_groups import Caller, change_leaders
 from tests.sim.test_groups import CALM, PlacedWorld
+from viewstamp.cli.unordered import wait_for_positions
 from viewstamp.client import Outcome, Receipt, SpreadTopicInfo
 from viewstamp.client.reader import TopicReader
 from viewstamp.errors import OutcomeUnknownError, UnavailableError
@@ -95,6 +96,39 @@ def test_each_record_is_in_its_stream_once_and_each_key_in_order_while_leaders_c
         writer.client._close()
     finally:
         world.close()
+
+
+def test_a_command_that_reads_behind_appends_waits_for_their_positions(calm: PlacedWorld) -> None:
+    groups = [calm.place("s1", "n1", "n2"), calm.place("s2", "n2", "n3")]
+    assert calm.loop.run_until(lambda: all(calm.writers.acknowledged[each] for each in groups), seconds=60.0)
+    spread(calm, groups, 2)
+    writer = Writer(calm, timeout=10.0)
+
+    async def read() -> list[bytes]:
+        """Append records to both streams, and read the topic, as the command does."""
+        value = b"%06d" % next(writer.numbers)
+        for stream in (1, 2):
+            await writer.client.append("spread", value, stream=stream)
+        assert await wait_for_positions(writer.client, "spread") == 0
+        return [bytes(record.value) async for record in writer.client.read("spread") if record.value == value]
+
+    for _ in range(4):
+        assert len(writer.run(read())) == 2
+    assert writer.run(wait_for_positions(writer.client, "none")) == 0
+    writer.client._close()
+
+
+def test_the_records_of_a_group_without_a_majority_are_not_waited_for(calm: PlacedWorld) -> None:
+    groups = [calm.place("s1", "n3"), calm.place("s2", "n1")]
+    assert calm.loop.run_until(lambda: all(calm.writers.acknowledged[each] for each in groups), seconds=60.0)
+    spread(calm, groups, 2)
+    writer = Writer(calm, timeout=10.0)
+    for stream in (1, 2):
+        writer.run(writer.client.append("spread", b"first", stream=stream))
+    calm.take_down(calm.members[2], power=False)
+    waiting = writer.run(wait_for_positions(writer.client, "spread", 0.5), seconds=5.0)
+    assert waiting <= 1, "only the record of the other stream is known"
+    writer.client._close()
 
 
 def test_a_group_without_a_majority_delays_no_record_of_another_stream(calm: PlacedWorld) -> None:

@@ -66,7 +66,7 @@ def test_a_copy_finds_the_stream_by_its_number_and_one_in_another_group_is_refus
 
 def test_a_stream_that_makes_no_sense_is_refused(log: Log) -> None:
     own = topic(log).groups[0]
-    refused(log, encode_add_stream("none", 3, own), "no spread topic is named", UnknownTopicError)
+    refused(log, encode_add_stream("none", 3, own), "no topic with streams is named", UnknownTopicError)
     for number in (0, 4):
         refused(log, encode_add_stream("orders", number, own), f"so the next one is 3, not {number}")
     refused(log, encode_add_stream("orders", 3, own + 1000), "was never placed, so it cannot have a stream")
@@ -102,7 +102,7 @@ def test_a_stream_that_ends_gives_its_slots_to_the_added_one_in_another_group(lo
     log.run(encode_add_stream("orders", 3, other))
     log.run(encode_close("orders", 1, 3))
     log.run(encode_sealed("orders", 1, 1))
-    assert topic(log).describe()["ranges"] == [[0, 3], [2048, 2]]
+    assert topic(log).describe()["ranges"] == [[0, 3], [2046, 2]]
     moved = StreamReport(Stream(GroupId(other), "orders.3"), Position(5), Position(1))
     assert log.machine.query(MovedStreamsQuery([moved])) == [moved]
     log.run(encode_order([moved]))

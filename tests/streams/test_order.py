@@ -347,7 +347,7 @@ def test_group_0_orders_the_streams_of_spread_topics_only(log: Log) -> None:
     for none in (placed, other, Stream(GroupId(stream.group + 1), "t.1"), Stream(GroupId(1 << 40), "t.1")):
         before = log.machine.query(MissingRunsQuery(stream, Position(1), 9))
         for call in (log.propose, log.enter):
-            with pytest.raises(RequestError, match="is no stream of a spread topic in group"):
+            with pytest.raises(RequestError, match="is no stream of a topic with streams in group"):
                 call(encode_order([report(none, 3)]))
         assert log.machine.query(MissingRunsQuery(stream, Position(1), 9)) == before == [run(1, 1, 1, 2)]
 

@@ -9,7 +9,7 @@ from tests.wire.test_requests import WRONG, a_body
 from viewstamp.errors import RequestError
 from viewstamp.streams import Streams
 from viewstamp.wire.archive_requests import ConfigureArchive
-from viewstamp.wire.group_requests import PlaceGroup
+from viewstamp.wire.group_requests import PlaceGroup, RemoveGroup
 from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, RequestBody, TrimTopic
 from viewstamp.wire.schema import BodyField
 from viewstamp.wire.schema_requests import ConfigureSchema, ConfigureSpreadSchema
@@ -28,12 +28,12 @@ from viewstamp.wire.token_requests import NoteTransfer
 
 OTHERS = (
     *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, ConfigureSpreadArchive, TrimSpreadTopic),
-    *(AddStream, SealStream, LoseStream, RemoveStream),
+    *(AddStream, SealStream, LoseStream, RemoveStream, RemoveGroup),
     *(ConfigureArchive, ConfigureSchema, ConfigureSpreadSchema, NoteTransfer, SpreadActorOverGroups),
 )
 """Records with other fields than their request, or with known fields only: ``test_placement.py``, ``test_spread.py``,
-``test_sealing.py``, ``test_removed_streams.py``, ``test_spread_actors.py``, ``test_topic_schema.py`` and
-``test_archive_settings.py`` have them."""
+``test_sealing.py``, ``test_removed_streams.py``, ``test_removed_groups.py``, ``test_spread_actors.py``,
+``test_topic_schema.py`` and ``test_archive_settings.py`` have them."""
 RECORDS = [row for row in REQUESTS.values() if row.record is not None and row not in OTHERS]
 FIELDS = [pytest.param(row, field, id=f"{row.__name__}-{field.name}") for row in RECORDS for field in row.fields]
 

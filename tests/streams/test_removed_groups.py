@@ -92,6 +92,13 @@ def test_a_group_whose_last_stream_was_removed_after_the_look_stays(log: Log) ->
     assert [each.id for each in groups(log)] == [new]
 
 
+@pytest.mark.parametrize("field", ["seen", "is_lost"])
+@pytest.mark.parametrize("value", ["1", None, 1.5])
+def test_a_record_with_a_field_of_another_type_is_refused(log: Log, field: str, value: object) -> None:
+    fields = {"group": established(log, "s1"), "seen": 0, "is_lost": False, field: value}
+    refused(log, command(Kind.REMOVE_GROUP, **fields), f"whose {field} is")
+
+
 def test_a_group_whose_nodes_are_lost_needs_no_look(log: Log) -> None:
     old, _ = removed_stream(log)
     log.run(remove(old, seen=0, is_lost=True))

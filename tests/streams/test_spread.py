@@ -69,8 +69,8 @@ def test_a_spread_topic_has_a_group_for_each_stream_and_its_id_is_the_index_of_i
             "retain_bytes": 7,
             "retain_seconds": 2.0,
             "groups": [first, second, first],
-            "slots": 4096,
-            "ranges": [[0, 1], [1365, 2], [2730, 3]],
+            "slots": 4093,
+            "ranges": [[0, 1], [1364, 2], [2728, 3]],
             "configured": 0,
             "first_position": 1,
         }
@@ -96,7 +96,7 @@ def test_an_earlier_release_sees_no_spread_topic_and_cannot_create_one_of_the_na
     for attempt in (log.propose, log.enter):
         with pytest.raises(TopicExistsError, match="topic 'bills' exists, and has no streams"):
             attempt(spread_over("bills", group))
-    with pytest.raises(UnknownTopicError, match="no spread topic is named 'bills'"):
+    with pytest.raises(UnknownTopicError, match="no topic with streams is named 'bills'"):
         log.machine.query(SpreadTopicQuery("bills"))
 
 
@@ -117,7 +117,7 @@ def test_a_second_copy_finds_the_topic_and_a_late_one_does_not_change_its_groups
         assert log.machine.query(FreeGroupsQuery(1)) == [first]
     for other, message in (
         (spread_over("orders", first), "exists with 2 streams, not 1"),
-        (spread_over("orders", first, second, slots=9), "exists with 4096 slots, not 9"),
+        (spread_over("orders", first, second, slots=9), "exists with 4093 slots, not 9"),
         (spread_over("orders", second, first, are_named=True), r"exists with the groups \[1, 5\], not \[5, 1\]"),
         (spread_over("orders", first, second, retain_seconds=9), "retain_seconds 0, not 0 and 9"),
     ):
@@ -256,22 +256,22 @@ def test_the_audit_log_has_the_creation_once(log: Log) -> None:
     [
         7,
         [7],
-        [[9, "orders", 0, 0.0, 4096]],
-        [["9", "orders", 0, 0.0, 4096, [1]]],
-        [[0, "orders", 0, 0.0, 4096, [1]]],
-        [[9, 7, 0, 0.0, 4096, [1]]],
-        [[9, "-", 0, 0.0, 4096, [1]]],
-        [[9, "orders", -1, 0.0, 4096, [1]]],
-        [[9, "orders", 0, -1.0, 4096, [1]]],
-        [[9, "orders", 0, 0, 4096, [1]]],
-        [[9, "orders", 0, 0.0, "4096", [1]]],
-        [[9, "orders", 0, 0.0, 4096, []]],
-        [[9, "orders", 0, 0.0, 4096, [2]]],
-        [[9, "orders", 0, 0.0, 4096, ["1"]]],
-        [[9, "bills", 0, 0.0, 4096, [1]]],
-        [[9, "s", 0, 0.0, 4096, [1]]],
-        [[9, "orders", 0, 0.0, 4096, [1]], [9, "parcels", 0, 0.0, 4096, [1]]],
-        [[9, "orders", 0, 0.0, 4096, [1]], [10, "orders", 0, 0.0, 4096, [1]]],
+        [[9, "orders", 0, 0.0, 4093]],
+        [["9", "orders", 0, 0.0, 4093, [1]]],
+        [[0, "orders", 0, 0.0, 4093, [1]]],
+        [[9, 7, 0, 0.0, 4093, [1]]],
+        [[9, "-", 0, 0.0, 4093, [1]]],
+        [[9, "orders", -1, 0.0, 4093, [1]]],
+        [[9, "orders", 0, -1.0, 4093, [1]]],
+        [[9, "orders", 0, 0, 4093, [1]]],
+        [[9, "orders", 0, 0.0, "4093", [1]]],
+        [[9, "orders", 0, 0.0, 4093, []]],
+        [[9, "orders", 0, 0.0, 4093, [2]]],
+        [[9, "orders", 0, 0.0, 4093, ["1"]]],
+        [[9, "bills", 0, 0.0, 4093, [1]]],
+        [[9, "s", 0, 0.0, 4093, [1]]],
+        [[9, "orders", 0, 0.0, 4093, [1]], [9, "parcels", 0, 0.0, 4093, [1]]],
+        [[9, "orders", 0, 0.0, 4093, [1]], [10, "orders", 0, 0.0, 4093, [1]]],
     ],
 )
 def test_an_image_that_breaks_an_invariant_is_damage(log: Log, image: object) -> None:
@@ -280,7 +280,7 @@ def test_an_image_that_breaks_an_invariant_is_damage(log: Log, image: object) ->
     log.run(spread_over("orders", group))
     whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
     _, header = msgpack.unpackb(whole[0])
-    assert header[9] == [[6, "orders", 0, 0.0, 4096, [1]]]
+    assert header[9] == [[6, "orders", 0, 0.0, 4093, [1]]]
     header[9] = image
     whole[0] = msgpack.packb(["state", header])
     with pytest.raises(CorruptionError):
@@ -314,7 +314,7 @@ def test_a_spread_topic_is_configured_and_a_late_copy_does_not_undo_a_later_chan
 def test_a_configuration_that_is_none_is_refused(log: Log) -> None:
     log.run(spread_over("orders", established(log, "s1")))
     for record, why in (
-        (encode_configure_spread("bills", since=0, retain_bytes=1), "no spread topic is named 'bills'"),
+        (encode_configure_spread("bills", since=0, retain_bytes=1), "no topic with streams is named 'bills'"),
         (configure(0, retain_bytes=-1), "cannot keep -1 bytes"),
         (configure(0, retain_seconds=1e99), "cannot keep records for"),
         (command(Kind.CONFIGURE_SPREAD, name="orders", retain_bytes=1), "whose since is None"),
@@ -388,7 +388,7 @@ def test_a_spread_topic_is_trimmed_to_a_global_position_and_never_back(log: Log)
 def test_a_trim_that_is_none_is_refused(log: Log) -> None:
     log.run(spread_over("orders", established(log, "s1")))
     for record, why in (
-        (encode_trim_spread("bills", 1), "no spread topic is named 'bills'"),
+        (encode_trim_spread("bills", 1), "no topic with streams is named 'bills'"),
         (encode_trim_spread("orders", -1), "whose position is -1"),
         (command(Kind.TRIM_SPREAD, name="orders"), "whose position is None"),
     ):
@@ -400,7 +400,7 @@ def test_a_trim_that_is_none_is_refused(log: Log) -> None:
 
 
 @pytest.mark.parametrize("streams", [1, 2, 3, 7, 256])
-@pytest.mark.parametrize("slots", [256, 257, 4096])
+@pytest.mark.parametrize("slots", [256, 257, 4093, 4096])
 def test_ranges_of_slots_are_equally_long_and_cover_all(slots: int, streams: int) -> None:
     ranges = slot_ranges(slots, streams)
     starts = [first for first, _ in ranges]

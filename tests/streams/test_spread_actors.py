@@ -78,7 +78,7 @@ def test_an_actor_is_spread_by_one_record_and_a_copy_finds_it(log: Log) -> None:
     first, second = established(log, "s1"), established(log, "s2")
     index = log.next_index
     result = log.run(over(first, second))
-    assert result == {"actor": {"id": index, "name": "counter", "slots": 4096, "ranges": [[0, first], [2048, second]]}}
+    assert result == {"actor": {"id": index, "name": "counter", "slots": 4093, "ranges": [[0, first], [2046, second]]}}
     (actor,) = spread(log)
     assert actor.groups == (first, second)
     for copy in (over(first, second), over(first, second, are_named=True), over(second)):
@@ -88,7 +88,7 @@ def test_an_actor_is_spread_by_one_record_and_a_copy_finds_it(log: Log) -> None:
         assert log.machine.query(ActorSpreadingQuery(copy)) == actor
     for other, message in (
         (over(second, first, are_named=True), r"is spread with the groups \[1, 5\], not \[5, 1\]"),
-        (over(first, second, slots=9), "with the slots 4096, not 9"),
+        (over(first, second, slots=9), "with the slots 4093, not 9"),
     ):
         for attempt in (log.propose, log.enter):
             with pytest.raises(RequestError, match=message):
@@ -322,18 +322,18 @@ def test_the_description_of_an_actor_has_its_owners(log: Log) -> None:
     [
         7,
         [7],
-        [[9, "counter", 4096]],
-        [["9", "counter", 4096, [1]]],
-        [[0, "counter", 4096, [1]]],
-        [[9, 7, 4096, [1]]],
-        [[9, "", 4096, [1]]],
-        [[9, "counter", "4096", [1]]],
-        [[9, "counter", 4096, 1]],
-        [[9, "counter", 4096, []]],
-        [[9, "counter", 4096, [2]]],
-        [[9, "counter", 4096, ["1"]]],
-        [[9, "counter", 4096, [1]], [9, "journal", 4096, [1]]],
-        [[9, "counter", 4096, [1]], [10, "counter", 4096, [1]]],
+        [[9, "counter", 4093]],
+        [["9", "counter", 4093, [1]]],
+        [[0, "counter", 4093, [1]]],
+        [[9, 7, 4093, [1]]],
+        [[9, "", 4093, [1]]],
+        [[9, "counter", "4093", [1]]],
+        [[9, "counter", 4093, 1]],
+        [[9, "counter", 4093, []]],
+        [[9, "counter", 4093, [2]]],
+        [[9, "counter", 4093, ["1"]]],
+        [[9, "counter", 4093, [1]], [9, "journal", 4093, [1]]],
+        [[9, "counter", 4093, [1]], [10, "counter", 4093, [1]]],
     ],
 )
 def test_an_image_that_breaks_an_invariant_is_damage(log: Log, image: object) -> None:
@@ -341,7 +341,7 @@ def test_an_image_that_breaks_an_invariant_is_damage(log: Log, image: object) ->
     log.run(over(group))
     whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
     _, header = msgpack.unpackb(whole[0])
-    assert header[11] == [[5, "counter", 4096, [1]]]
+    assert header[11] == [[5, "counter", 4093, [1]]]
     header[11] = image
     whole[0] = msgpack.packb(["state", header])
     with pytest.raises(CorruptionError):

@@ -254,6 +254,9 @@ def test_a_proof_of_a_data_directory_is_as_good_as_an_administrators_token() -> 
     credentials.prove_directory("n1")
     assert isinstance(guarded.machine.admit(trim_topic("orders", 1), credentials), Accepted)
     assert guarded.machine.gate.who(credentials) == "directory of n1"
+    with_token = guarded.by(WRITER)
+    with_token.prove_directory("n1")
+    assert guarded.machine.gate.who(with_token).startswith("directory of n1, token ")
 
 
 def requests() -> list[RequestBody]:

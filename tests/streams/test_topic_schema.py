@@ -140,7 +140,7 @@ def test_a_schema_of_a_topic_with_streams_is_not_that_of_one_without_and_names_i
     for attempt in (log.propose, log.enter):
         with pytest.raises(UnknownTopicError, match="'orders' is spread over streams"):
             attempt(schema("id: int64"))
-        with pytest.raises(UnknownTopicError, match="no spread topic is named 'plain'"):
+        with pytest.raises(UnknownTopicError, match="no topic with streams is named 'plain'"):
             attempt(encode_spread_schema("plain", "id: int64"))
         with pytest.raises(RequestError, match="whose schema is 7"):
             attempt(command(Kind.CONFIGURE_SPREAD_SCHEMA, name="orders", schema=7))

@@ -13,8 +13,10 @@ import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, MaxStalenessOption, TimeoutOption, print_staleness
 from viewstamp.cli.rows import as_json_row
+from viewstamp.cli.unordered import WAIT_SECONDS, wait_for_positions
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,8 +79,9 @@ def read(
 ) -> None:
     """Print records in order. Without --follow it ends at the last record that was committed when it began.
 
-    A topic with streams is read in its one order, and ends at the last record that had a position in it. The
-    timeout applies to each answer of a node. With --follow the command waits for new records without a limit.
+    A topic with streams is read in its one order. Records that have no position in it after two seconds are counted
+    on stderr, and not printed. The timeout applies to each answer of a node. With --follow the command waits for new
+    records without a limit.
     """
     if last is not None and start is not None and last < start:
         raise typer.BadParameter(f"--to {last} is before --from {start}")
@@ -100,6 +103,8 @@ def read(
                 print_staleness(answer, as_json=output is ReadOutput.JSON)
                 records = answer.value
             else:
+                if not follow and stream is None:
+                    _say_waiting(topic, await wait_for_positions(client, topic, min(WAIT_SECONDS, timeout)))
                 records = client.read(topic, start, end=end, follow=follow, node=node, stream=stream)
             try:
                 async with aclosing(records):
@@ -112,6 +117,12 @@ def read(
                 printer.flush()  # Also the records before one that is no row, or was trimmed.
 
     run_async(copy())
+
+
+def _say_waiting(topic: str, waiting: int) -> None:
+    if waiting:
+        what = "1 appended record" if waiting == 1 else f"{waiting:,} appended records"
+        say(f"not printed, because without a position yet: {what} of {topic}; see `viewstamp topic describe {topic}`")
 
 
 def formatter(output: ReadOutput) -> Callable[[Record], bytes]:

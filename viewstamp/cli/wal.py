@@ -54,8 +54,7 @@ def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
     if output is Output.JSON:
         print_json(found.as_dict())
     else:
-        counts = {name: value for name, value in found.as_dict().items() if name not in ("damage", "groups")}
-        counts["path"] = os.path.relpath(str(counts["path"]))
+        counts = {name: value for name, value in found.as_dict().items() if name not in ("damage", "groups", "path")}
         print_table(list(counts), [list(counts.values())])
         for damage in found.damage:
             print(f"damage in {damage.segment} at byte {damage.location}:")

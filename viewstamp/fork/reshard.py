@@ -224,8 +224,7 @@ def _changed(
                 f"the old cluster has no instance of an actor {name!r}, and it is not spread; nothing was written",
                 remedy=f"name one of {', '.join(sorted(held)) or 'its actors; it has none'}",
             )
-        slots = known[name].slots if name in known else SLOTS
-        actor = SpreadActor.over(0, name, slots, groups)
+        actor = SpreadActor.over(0, name, SLOTS, groups)  # Also one that has another number of an earlier release.
         if name not in known or known[name].ranges != actor.ranges:
             changed.append(actor)
     if not changed:

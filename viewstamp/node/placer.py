@@ -91,6 +91,7 @@ from viewstamp.wire.spread_requests import (
     TrimSpreadTopic,
 )
 from viewstamp.wire.spreading import (
+    SLOTS,
     encode_add_stream,
     encode_configure_spread,
     encode_spread,
@@ -319,7 +320,10 @@ class Placer:
         return await self._when_fit(spread, _NO_ACTOR)
 
     def _actor_record(self, asked: SpreadActorOverGroups, by: str) -> Batch:
-        """Return the record of an actor: over the named groups, or all that are established. Raises RequestError."""
+        """Return the record of an actor: over the named groups, or all that are established. Raises RequestError.
+
+        One that is spread keeps its number of slots, as a topic.
+        """
         groups = asked.groups
         if not groups:
             groups = [each.id for each in self._group.machine.query(GroupsQuery()) if each.is_established]
@@ -328,17 +332,24 @@ class Placer:
                 f"no group is established, so no actor can be spread; {_NO_ACTOR}",
                 remedy="place groups first: `viewstamp group place`; see them with `viewstamp group list`",
             )
-        return encode_spread_actor(asked.name, groups, are_named=bool(asked.groups), by=by)
+        spread = self._group.machine.query(SpreadActorsQuery())
+        slots = next((each.slots for each in spread if each.name == asked.name), SLOTS)
+        return encode_spread_actor(asked.name, groups, slots=slots, are_named=bool(asked.groups), by=by)
 
     def _topic_record(self, asked: CreateSpreadTopic, by: str) -> Batch:
-        """Return the record of a topic, with the named groups in turns, or the free ones."""
+        """Return the record of a topic, with the named groups in turns, or the free ones.
+
+        One that exists keeps its number of slots, because it may be of a release that gave others.
+        """
         if asked.groups:
             groups = [asked.groups[stream % len(asked.groups)] for stream in range(asked.streams)]
         else:
             groups = list(self._group.machine.query(FreeGroupsQuery(asked.streams)))
+        topics = self._group.machine.query(SpreadTopicsQuery())
         return encode_spread(
             check_new_topic(asked.name),
             groups,
+            slots=next((each.slots for each in topics if each.name == asked.name), SLOTS),
             retain_bytes=asked.retain_bytes or 0,
             retain_seconds=asked.retain_seconds or 0.0,
             are_named=bool(asked.groups),

@@ -171,7 +171,7 @@ Decisions per kind of batch
                   | apply would refuse it now; else Accepted                | name; RequestError: it has an instance,
                   |                                                        | or is spread in another way
   ORDER           | without effect: Answered; RequestError where apply      | {"version"}; RequestError: it names what
-                  | would refuse it now; else Accepted                      | is no stream of a spread topic
+                  | would refuse it now; else Accepted                      | is no stream of a topic with streams
   CONTEXT         | without effect: Answered; RequestError where apply      | {}; RequestError: a gap, a contradiction,
                   | would refuse it now; else Accepted                      | or runs beyond the records of the stream
   PREPARE_RUN,    | Accepted where apply would not refuse it now            | {"run": ...}; RequestError: the rule it

@@ -113,10 +113,10 @@ class StateGate:
         return credentials.owner
 
     def who(self, credentials: Credentials) -> str:
-        """Return the caller's name for the audit log."""
+        """Return the caller's names for the audit log. A directory is the first, because its rights need no token."""
         token = self._token(credentials)
-        names = [f"token {token.name} ({token.id})"] if token is not None and not token.ended else []
-        names += [f"directory of {credentials.directory}"] * bool(credentials.directory)
+        names = [f"directory of {credentials.directory}"] * bool(credentials.directory)
+        names += [f"token {token.name} ({token.id})"] if token is not None and not token.ended else []
         names += [f"certificate {credentials.certificate}"] * bool(credentials.certificate)
         return ", ".join(names) or ANONYMOUS
 

@@ -366,7 +366,7 @@ def _read_order(batch: Batch, topics: Mapping[Stream, str]) -> list[StreamReport
     for report in reports:
         if report.stream not in topics:
             raise RequestError(
-                f"{brief_repr(report.stream.name)} is no stream of a spread topic in group {report.stream.group};"
+                f"{brief_repr(report.stream.name)} is no stream of a topic with streams in group {report.stream.group};"
                 " nothing was ordered",
                 remedy="look with `viewstamp topic list`",
             )

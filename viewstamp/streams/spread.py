@@ -139,7 +139,7 @@ class SpreadTopics:
     def _named(self, name: str) -> SpreadTopic:
         if name not in self.topics:
             raise UnknownTopicError(
-                f"no spread topic is named {name!r}",
+                f"no topic with streams is named {name!r}",
                 remedy="leave the stream out if the topic has none, as `viewstamp topic list` shows; or create it with"
                 " a number of streams",
             )
