@@ -211,7 +211,7 @@ def test_a_commit_and_the_appends_behind_it_wait_for_no_round() -> None:
                 values = [b"%d/%d" % (batch, row) for row in range(ROWS)]
                 await attempt.stage_records("spread", values, keys=values)
                 sealed = await attempt.seal()
-                beside = [driver.process.spawn(append(number)) for number in range(8 if batch % 2 else 0)]
+                beside = [driver.process.spawn(append(number)) for number in range(4 if batch % 2 else 0)]
                 began = world.loop.time()
                 await sink.commit(batch, [sealed])
                 commits.append(world.loop.time() - began)

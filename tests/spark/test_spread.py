@@ -30,6 +30,7 @@ from viewstamp.spark.records import spark_schema
 from viewstamp.spark.source import FilteringBatchReader, batch_reader
 from viewstamp.spark.spread import SpreadRange
 from viewstamp.spark.stream_source import StreamReader
+from viewstamp.wire.spreading import slot_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,15 +49,18 @@ def _spread() -> Iterator[RunningCluster]:
 
 
 _numbers = itertools.count(1)
+_KEYS = [b"%d" % number for number in range(100)]
 
 
 async def fill(client: Client, topic: str, streams: Sequence[int], *, size: int = 10) -> list[SpreadRecord]:
     """Append a batch of ``size`` records to each of these streams, and return all records of the topic in its order."""
-    before = (await client.describe_spread_topic(topic)).next_position
+    found = await client.describe_spread_topic(topic)
+    before = found.next_position
+    keyed = next(key for key in _KEYS if found.stream_of(slot_of(key, found.slots)) == 3)
     for stream in streams:
         values = [b"%d.%d" % (stream, each) for each in range(size)]
         headers: Any = [None, {"a": b"1"}] * (size // 2)
-        keys: Any = [b"k", None] * (size // 2) if stream == 3 else None  # The stream of this key.
+        keys: Any = [keyed, None] * (size // 2) if stream == 3 else None
         await client.append_many(topic, values, stream=stream, keys=keys, headers=headers)
     while (await client.describe_spread_topic(topic)).next_position < before + len(streams) * size:
         pass
