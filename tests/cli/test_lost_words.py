@@ -13,6 +13,11 @@ from viewstamp.errors import ConfigError
 from viewstamp.ids import NodeId
 from viewstamp.terminal.number_words import number_words
 
+ANY_INDEX = (
+    "nine quintillion two hundred twenty-three quadrillion three hundred seventy-two trillion thirty-six billion"
+    " eight hundred fifty-four million seven hundred seventy-five thousand eight hundred seven"
+)
+
 
 @pytest.mark.parametrize(
     ("number", "words"),
@@ -31,6 +36,10 @@ from viewstamp.terminal.number_words import number_words
             (110, "one hundred ten"),
             (256, "two hundred fifty-six"),
             (999, "nine hundred ninety-nine"),
+            (1000, "one thousand"),
+            (1207, "one thousand two hundred seven"),
+            (48_000_013, "forty-eight million thirteen"),
+            (2**63 - 1, ANY_INDEX),
         ),
     ],
 )
@@ -44,8 +53,8 @@ def test_the_loss_is_accepted_by_the_number_in_words_only() -> None:
         with pytest.raises(ConfigError, match="nothing was changed") as refused:
             _confirm(21, yes)
         assert refused.value.remedy == 'add --yes-lose-stream "twenty-one" to accept it'
-    for number in (-1, 1000):
-        with pytest.raises(ValueError, match="is not from 0 to 999"):
+    for number in (-1, 10**21):
+        with pytest.raises(ValueError, match=r"is not from 0 to 9+"):
             number_words(number)
 
 
