@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from viewstamp.cli.stream import _confirm, _report
+from viewstamp.cli.confirmation import confirm
+from viewstamp.cli.stream import _report
 from viewstamp.client.lost_streams import StreamLoss
 from viewstamp.client.results import spread_topic_info
 from viewstamp.errors import ConfigError
@@ -48,10 +49,12 @@ def test_numbers_have_words(number: int, words: str) -> None:
 
 
 def test_the_loss_is_accepted_by_the_number_in_words_only() -> None:
-    _confirm(21, "twenty-one")
+    words = number_words(21)
+    named = {"what": "the number of the stream in words", "option": f'--yes-lose-stream "{words}"'}
+    confirm("twenty-one", words, **named)
     for yes in ("", "21", "one", "Twenty-one"):
         with pytest.raises(ConfigError, match="nothing was changed") as refused:
-            _confirm(21, yes)
+            confirm(yes, words, **named)
         assert refused.value.remedy == 'add --yes-lose-stream "twenty-one" to accept it'
     for number in (-1, 10**21):
         with pytest.raises(ValueError, match=r"is not from 0 to 9+"):

@@ -15,6 +15,7 @@ import msgpack
 import pytest
 
 from tests.mutants.mutants import patched
+from tests.sim.kept_records import kept_records
 from tests.sim.test_forks import Forked, images_of
 from tests.sim.test_group_backups import restored
 from tests.sim.test_groups import CALM, PlacedWorld
@@ -28,17 +29,13 @@ from viewstamp.backup.store import DirectoryStore
 from viewstamp.client import Receipt, SpreadTopicInfo
 from viewstamp.errors import NoQuorumError
 from viewstamp.fork import Basis, ForkSource, NewMember, fork, judge_source, plan_groups, plan_reshard, possible_loss
-from viewstamp.fork.recovery import OldGroupReader, OldHomeReader, read_log
 from viewstamp.ids import GroupId, NodeId, Stream
 from viewstamp.node import hosting
 from viewstamp.node.placement_queries import GroupsQuery
-from viewstamp.replay.read import ExtentReader
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.volume import Volume, VolumeImage
 from viewstamp.streams import Streams
-from viewstamp.streams.joint_cut import contradictions
-from viewstamp.wire.batch import Kind
 from viewstamp.wire.commands import decode_result
 
 pytestmark = pytest.mark.slow
@@ -146,19 +143,9 @@ def run() -> Moved:
 
 
 def records_of(disk: SimulatedDisk, source: ForkSource) -> dict[Stream, dict[int, bytes]]:
-    """Return the records of all streams in the logs of a source, whose states must not contradict each other."""
-    home = read_log(disk, source, OldHomeReader).state
-    states = {each.placed.id: read_log(disk, each.source, OldGroupReader).state for each in source.groups}
-    assert contradictions(home, states) == []
-    found: dict[Stream, dict[int, bytes]] = {}
-    for each in source.groups:
-        with ExtentReader(disk) as reader:
-            for batch in each.source.batches(reader):
-                if batch.kind is Kind.RECORDS:
-                    stream = Stream(each.placed.id, states[each.placed.id].topics[batch.topic].name)
-                    for record in batch.records():
-                        found.setdefault(stream, {})[int(record.position)] = bytes(record.value)
-    return found
+    """Return the values of all streams in the logs of a source."""
+    *_, records = kept_records(disk, source)
+    return {stream: {at: bytes(record.value) for at, record in of.items()} for stream, of in records.items()}
 
 
 def missing(moved: Moved, found: dict[Stream, dict[int, bytes]]) -> set[bytes]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.sim.kept_records import kept_records
 from tests.sim.test_forks import images_of
 from tests.sim.test_groups import CALM, PlacedWorld
 from tests.sim.test_lost_streams import Loser
@@ -23,14 +24,11 @@ from viewstamp.client.results import SpreadRecord
 from viewstamp.errors import UnavailableError
 from viewstamp.fork import Basis, ForkSource, GroupsRecovery, NewMember, fork, judge_source, plan_groups, possible_loss
 from viewstamp.fork.build import remove_files
-from viewstamp.fork.recovery import OldGroupReader, OldHomeReader, read_log
 from viewstamp.ids import NodeId, Stream
 from viewstamp.node.data_dir import directories_of_groups
-from viewstamp.replay.read import ExtentReader
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.volume import Volume, VolumeImage
-from viewstamp.streams.joint_cut import contradictions
-from viewstamp.wire.batch import Kind, Record
+from viewstamp.wire.batch import Record
 
 pytestmark = pytest.mark.slow
 
@@ -113,17 +111,7 @@ def check(
       The numbers of lost positions, of streams that are given up, and of acknowledged records that are lost.
     """
     source, found, new = recovered(disk, sources)
-    home = read_log(disk, new, OldHomeReader).state
-    groups = {each.placed.id: read_log(disk, each.source, OldGroupReader).state for each in new.groups}
-    assert contradictions(home, groups) == []
-    records: dict[Stream, dict[int, Record]] = {}
-    for each in new.groups:
-        with ExtentReader(disk) as extents:
-            for batch in each.source.batches(extents):
-                if batch.kind is Kind.RECORDS:
-                    stream = Stream(each.placed.id, groups[each.placed.id].topics[batch.topic].name)
-                    for record in batch.records():
-                        records.setdefault(stream, {})[int(record.position)] = record
+    home, groups, records = kept_records(disk, new)
     positions: dict[int, Record] = {}
     rests = {each.number: each for each in found.plan.streams}
     lost = {at for hole in found.plan.lost_positions for at in range(hole.first, hole.end)}

@@ -18,7 +18,8 @@ group of commands: ``actor.py``, ``append.py``, ``archive.py``, ``audit.py``, ``
 ``stream.py``, ``tls.py``, ``token.py``, ``topic.py`` and ``wal.py``.
 ``archive_wait.py`` waits until a topic is archived, and ``archive_export.py`` is the export of a topic into an Iceberg
 table. ``topic_archive.py`` has the tables about the archive of a topic, ``topic_schema.py`` those about its schema,
-``rows.py`` rows as JSON, and ``keyed_lines.py`` lines with keys. ``unordered.py`` waits until records have positions.
+``rows.py`` rows as JSON, and ``keyed_lines.py`` lines with keys. ``unordered.py`` waits until
+records have positions, and ``confirmation.py`` asks for words before what cannot be undone.
 They use ``local``, ``doctor``, ``demo``, ``bench`` and ``terminal``.
 
 Commands import their libraries inside the function, because ``viewstamp --help`` should not wait until an event loop is

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from viewstamp.cli.confirmation import confirm
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, parse_ids, parse_names
 from viewstamp.cli.status import STATUS_SECONDS
-from viewstamp.errors import ConfigError, UnavailableError
+from viewstamp.errors import UnavailableError
 from viewstamp.ids import NodeId, name_of
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.flags import cluster_flag, program
 from viewstamp.terminal.number_words import number_words
-from viewstamp.terminal.output import Output, print_json, print_table, say
+from viewstamp.terminal.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -208,27 +208,18 @@ def remove(
     Its streams must be removed before, see `stream move` and `stream remove`, and no actor be spread over it. Its nodes
     remove their directories of it, and the receipts of its sessions go with them.
     """
-    _confirm(group, yes)
+    words = number_words(group)
+    confirm(
+        yes,
+        words,
+        what="the id of the group in words",
+        option=f'--yes-remove-group "{words}"',
+    )
     find_cluster(directory, cluster).ask(lambda client: client.remove_group(group, lost=lost, timeout=timeout))
     if output is Output.JSON:
         print_json({"group": group, "removed": True})
     else:
         print(f"group {group} is removed; its nodes remove their directories of it")
-
-
-def _confirm(group: int, yes: str) -> None:
-    """Return if the caller has given the id of the group in words, by option or by typing it. Raises ConfigError."""
-    words = number_words(group)
-    if not yes and sys.stdin.isatty():
-        say("Type the id of the group in words to remove it for good:")
-        yes = sys.stdin.readline().strip()
-    if yes != words:
-        raise ConfigError(
-            f"{yes!r} is not the id of the group in words; nothing was changed"
-            if yes
-            else "the removal was not accepted; nothing was changed",
-            remedy=f'add --yes-remove-group "{words}" to accept it',
-        )
 
 
 @app.command("list")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from viewstamp.cli.confirmation import confirm
 from viewstamp.cli.fork import ConfigsOption, IdOption, SourcesOption, new_cluster_fields, print_new_cluster
 from viewstamp.cli.options import LocalDirOption, OutputOption, TimeoutOption
-from viewstamp.errors import ConfigError, RequestError
+from viewstamp.errors import RequestError
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 from viewstamp.terminal.output import Output, print_json, say
 
@@ -65,7 +65,12 @@ def recover(
         refuse_while_any_answers(judged, forking.tls, seconds=timeout)
         loss = _Loss(judged, plan_groups(RealDisk(), judged) if judged.groups else None)
         loss.report()
-        _confirm(judged.cluster, yes)
+        confirm(
+            yes,
+            judged.cluster,
+            what=f"the id of the old cluster, {judged.cluster}",
+            option=f"--yes-lose-data {judged.cluster}",
+        )
         result = forking.run(judged)
     if output is Output.JSON:
         print_json({**new_cluster_fields(forking, result), "loss": loss.fields() if loss is not None else None})
@@ -198,22 +203,4 @@ def _report(loss: PossibleLoss, group: str) -> None:
         say(
             f"{group}{what} {topic.name}: kept up to position {topic.kept}{doubt}; records from {topic.kept + 1} on"
             f" {lost}"
-        )
-
-
-def _confirm(cluster: str, yes: str) -> None:
-    """Return if the caller has given the id of the old cluster, by option or by typing it.
-
-    Raises:
-      ConfigError: it has not; nothing was changed.
-    """
-    if not yes and sys.stdin.isatty():
-        say(f"Type the id of the old cluster, {cluster}, to accept this:")
-        yes = sys.stdin.readline().strip()
-    if yes != cluster:
-        raise ConfigError(
-            f"{yes!r} is not the id of the old cluster; nothing was changed"
-            if yes
-            else "the possible loss was not accepted; nothing was changed",
-            remedy=f"add --yes-lose-data {cluster} to accept it",
         )

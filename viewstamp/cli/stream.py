@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewstamp.cli.confirmation import confirm
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.groups import group_ids
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
@@ -144,7 +144,13 @@ def seal(
             loss = found.ask(lambda client: client.describe_loss(name, stream, timeout=timeout))
             if not loss.is_led:
                 _report(loss)
-                _confirm(stream, yes)
+                words = number_words(stream)
+                confirm(
+                    yes,
+                    words,
+                    what="the number of the stream in words",
+                    option=f'--yes-lose-stream "{words}"',
+                )
 
     async def end(client: Client) -> EndedStream:
         deadline = time.monotonic() + timeout
@@ -236,25 +242,6 @@ def _report(loss: StreamLoss) -> None:
         " more. A committed batch of a sink becomes visible without the records that it has behind this position. There"
         " is no way back, also if the nodes are found again."
     )
-
-
-def _confirm(stream: int, yes: str) -> None:
-    """Return if the caller has given the number of the stream in words, by option or by typing it.
-
-    Raises:
-      ConfigError: it has not; nothing was changed.
-    """
-    words = number_words(stream)
-    if not yes and sys.stdin.isatty():
-        say("Type the number of the stream in words to accept this:")
-        yes = sys.stdin.readline().strip()
-    if yes != words:
-        raise ConfigError(
-            f"{yes!r} is not the number of the stream in words; nothing was changed"
-            if yes
-            else "the loss was not accepted; nothing was changed",
-            remedy=f'add --yes-lose-stream "{words}" to accept it',
-        )
 
 
 @app.command()

@@ -154,7 +154,7 @@ class Hosting:
                 self._swept.discard(placed.id)  # Group 0 starts again, and has not applied the end of this group yet.
                 self._changes[placed.id] = asyncio.Event()
                 self._tasks[placed.id] = asyncio.get_running_loop().create_task(self._bring_up(placed.id))
-        if self._sweep is None and (self._removed or self._cancelled):
+        if self._sweep is None and (self._unswept or self._cancelled):
             self._sweep = asyncio.get_running_loop().create_task(self._remove_ended())
 
     @property
@@ -164,7 +164,7 @@ class Hosting:
         return [group for group in self._queried(CancelledGroupsQuery()) if group not in in_use]
 
     @property
-    def _removed(self) -> list[GroupId]:
+    def _unswept(self) -> list[GroupId]:
         """Return the removed groups, and those that this node has left, that are open or may have a directory here."""
         return [group for group in self._ended if group not in self._swept]
 
@@ -253,7 +253,7 @@ class Hosting:
         """
         try:
             while True:
-                if (removed := next(iter(self._removed), None)) is not None:
+                if (removed := next(iter(self._unswept), None)) is not None:
                     await self._leave(removed)
                     await self._remove_directory(removed, remove_removed, "removed or left")
                 elif (cancelled := next(iter(self._cancelled), None)) is not None:

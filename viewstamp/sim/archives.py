@@ -113,7 +113,7 @@ class Archives:
     def start(self) -> None:
         """Begin to archive, to read, to look, and to inject faults of the store."""
         self._tasks = [self._process.spawn(self._operate()), self._process.spawn(self._read_often())]
-        self._process.spawn(self._look_often())
+        self._process.spawn(self._world.look_often(self.look, _LOOK_SECONDS))
         self.faults.start()
         after_event = self._world.loop.after_event
         assert after_event is not None, "a world checks after each event"
@@ -272,15 +272,6 @@ class Archives:
         return violation
 
     # Looks.
-
-    async def _look_often(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                self.look()
-            except Violation as violation:
-                self._world.fail(violation)
-                return
 
     def look(self) -> None:
         """Check the runs that the members have. Raises Violation."""

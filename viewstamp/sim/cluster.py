@@ -356,6 +356,16 @@ class Cluster:
         """Return whether a machine may refuse to start for good."""
         return False
 
+    async def look_often(self, look: Callable[[], object], seconds: float) -> None:
+        """Look now, and again after each of these times, until a look raises Violation, which ends the run."""
+        while True:
+            try:
+                look()
+            except Violation as violation:
+                self.fail(violation)
+                return
+            await asyncio.sleep(seconds)
+
     def fail(self, error: BaseException) -> None:
         """End the run with ``error``.
 

@@ -45,7 +45,7 @@ class GroupMoves:
         """Begin to change hosts, and to check."""
         process = self._world.loop.process("group-mover")
         self._task = process.spawn(self._move())
-        process.spawn(self._look())
+        process.spawn(self._world.look_often(self.look, _LOOK_SECONDS))
 
     def stop(self) -> None:
         """Begin no further change."""
@@ -90,15 +90,6 @@ class GroupMoves:
                 back = self._names(placed.id).intersection(placed.left) if placed.left else ()
                 if back:
                     raise Violation("LeftStaysOut", f"group {placed.id} has {sorted(back)} as members, who have left")
-
-    async def _look(self) -> None:
-        while True:
-            try:
-                self.look()
-            except Violation as violation:
-                self._world.fail(violation)
-                return
-            await asyncio.sleep(_LOOK_SECONDS)
 
     def _placed(self) -> list[PlacedGroup]:
         """Return the groups as the member has them that has applied most."""

@@ -269,7 +269,7 @@ class GroupPlacer:
     def start(self) -> None:
         """Begin to place groups, and to look at the members: regularly, and in the event in which one opens a group."""
         self._task = self._process.spawn(self._place())
-        self._process.spawn(self._look())
+        self._process.spawn(self._cluster.look_often(self._look, _LOOK_SECONDS))
         after_event = self._cluster.loop.after_event
         assert after_event is not None, "a world checks after each event"
 
@@ -562,15 +562,9 @@ class GroupPlacer:
                     return f"{stream} begins at {topic['first_position']} on {member.name}, not at {spread}"
         return ""
 
-    async def _look(self) -> None:
-        while True:
-            try:
-                self.look()
-                self._restart_failed()
-            except Violation as violation:
-                self._cluster.fail(violation)
-                return
-            await asyncio.sleep(_LOOK_SECONDS)
+    def _look(self) -> None:
+        self.look()
+        self._restart_failed()
 
     def _restart_failed(self) -> None:
         """Let an operator restart each node on which a group has failed, some time after the failure.

@@ -58,7 +58,7 @@ class StreamArchives:
     def start(self) -> None:
         """Begin to archive, and to look."""
         self._task = self._process.spawn(self._operate())
-        self._process.spawn(self._look_often())
+        self._process.spawn(self._world.look_often(self.look, _LOOK_SECONDS))
 
     def stop(self, is_quiet: Callable[[], bool]) -> None:
         """Archive no more; the operator tidies up when ``is_quiet``: trims and appends go on until then."""
@@ -131,15 +131,6 @@ class StreamArchives:
         return is_quiet and not self._store.late and not self.left()
 
     # Looks.
-
-    async def _look_often(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            try:
-                self.look()
-            except Violation as violation:
-                self._world.fail(violation)
-                return
 
     def look(self) -> None:
         """Check the runs that the members have. Raises Violation."""
